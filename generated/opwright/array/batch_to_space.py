@@ -101,7 +101,12 @@ class BatchToSpace(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], crops: Operand[Uidx], block_size: int
+        scope: Scope,
+        input: AnyOperand[U],
+        crops: Operand[Uidx],
+        block_size: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchToSpace[U]:
         """Moves blocks of the batch dimension back into the height and width of
         images.
@@ -146,6 +151,8 @@ class BatchToSpace(TensorOp[T]):
             array([[0, 1],
                    [2, 3]])
         """
+        if _unknown or _surplus:
+            raise BatchToSpace._create_refused(_surplus, _unknown)
         op: BatchToSpace[U] = new(BatchToSpace)
         fast_path_error = None
         try:
@@ -181,7 +188,7 @@ def batch_to_space(
     input: AnyOperand[U],
     crops: Operand[Uidx],
     block_size: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -227,8 +234,8 @@ def batch_to_space(
         array([[0, 1],
                [2, 3]])
     """
-    if _unknown:
-        raise BatchToSpace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchToSpace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,6 +108,8 @@ class BatchToSpaceND(TensorOp[T]):
         input: AnyOperand[U],
         block_shape: Operand[UblockShape],
         crops: Operand[Ucrops],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchToSpaceND[U]:
         """Moves blocks of the batch dimension back into the dimensions after it.
 
@@ -150,6 +152,8 @@ class BatchToSpaceND(TensorOp[T]):
             >>> batch_to_space_nd(parts, [2], [[0, 1]]).numpy()
             array([[1, 2, 3, 4, 5]])
         """
+        if _unknown or _surplus:
+            raise BatchToSpaceND._create_refused(_surplus, _unknown)
         op: BatchToSpaceND[U] = new(BatchToSpaceND)
         fast_path_error = None
         try:
@@ -183,7 +187,7 @@ def batch_to_space_nd(
     input: AnyOperand[U],
     block_shape: Operand[UblockShape],
     crops: Operand[Ucrops],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -228,8 +232,8 @@ def batch_to_space_nd(
         >>> batch_to_space_nd(parts, [2], [[0, 1]]).numpy()
         array([[1, 2, 3, 4, 5]])
     """
-    if _unknown:
-        raise BatchToSpaceND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchToSpaceND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class BroadcastArgs(TensorOp[T]):
         return BroadcastArgsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, s0: Operand[U], s1: SameOperand[U]) -> BroadcastArgs[U]:
+    def create(
+        scope: Scope,
+        s0: Operand[U],
+        s1: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BroadcastArgs[U]:
         """Finds the shape that two shapes broadcast to.
 
         Aligns the two at their last dimension; where one has 1, or ends, the other's
@@ -118,6 +124,8 @@ class BroadcastArgs(TensorOp[T]):
             >>> broadcast_args([8, 1, 5], [4, 1]).numpy()
             array([8, 4, 5], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BroadcastArgs._create_refused(_surplus, _unknown)
         op: BroadcastArgs[U] = new(BroadcastArgs)
         fast_path_error = None
         try:
@@ -135,7 +143,11 @@ class BroadcastArgs(TensorOp[T]):
 
 @explained
 def broadcast_args(
-    s0: Operand[U], s1: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    s0: Operand[U],
+    s1: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Finds the shape that two shapes broadcast to.
 
@@ -168,8 +180,8 @@ def broadcast_args(
         >>> broadcast_args([8, 1, 5], [4, 1]).numpy()
         array([8, 4, 5], dtype=int32)
     """
-    if _unknown:
-        raise BroadcastArgs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BroadcastArgs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

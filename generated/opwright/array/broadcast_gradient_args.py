@@ -106,7 +106,11 @@ class BroadcastGradientArgs(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, s0: Operand[U], s1: SameOperand[U]
+        scope: Scope,
+        s0: Operand[U],
+        s1: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BroadcastGradientArgs[U]:
         """Finds over which axes gradients of a broadcasting op have to be summed.
 
@@ -143,6 +147,8 @@ class BroadcastGradientArgs(Op, Generic[T]):
             >>> x_axes.numpy().tolist(), y_axes.numpy().tolist()
             ([1], [0, 2])
         """
+        if _unknown or _surplus:
+            raise BroadcastGradientArgs._create_refused(_surplus, _unknown)
         op: BroadcastGradientArgs[U] = new(BroadcastGradientArgs)
         fast_path_error = None
         try:
@@ -162,7 +168,11 @@ class BroadcastGradientArgs(Op, Generic[T]):
 
 @explained
 def broadcast_gradient_args(
-    s0: Operand[U], s1: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    s0: Operand[U],
+    s1: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> BroadcastGradientArgsOutputs[U]:
     """Finds over which axes gradients of a broadcasting op have to be summed.
 
@@ -198,8 +208,8 @@ def broadcast_gradient_args(
         >>> x_axes.numpy().tolist(), y_axes.numpy().tolist()
         ([1], [0, 2])
     """
-    if _unknown:
-        raise BroadcastGradientArgs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BroadcastGradientArgs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BroadcastGradientArgsOutputs[U]
     try:

@@ -92,7 +92,11 @@ class BroadcastTo(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], shape: Operand[Uidx]
+        scope: Scope,
+        input: AnyOperand[U],
+        shape: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BroadcastTo[U]:
         """Repeats a tensor along axes of size 1 until it has a shape.
 
@@ -128,6 +132,8 @@ class BroadcastTo(TensorOp[T]):
             array([[1, 1, 1],
                    [2, 2, 2]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BroadcastTo._create_refused(_surplus, _unknown)
         op: BroadcastTo[U] = new(BroadcastTo)
         fast_path_error = None
         try:
@@ -152,7 +158,7 @@ class BroadcastTo(TensorOp[T]):
 def broadcast_to(
     input: AnyOperand[U],
     shape: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +195,8 @@ def broadcast_to(
         array([[1, 1, 1],
                [2, 2, 2]], dtype=int32)
     """
-    if _unknown:
-        raise BroadcastTo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BroadcastTo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -87,7 +87,11 @@ class Concat(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, concat_dim: Operand[TInt32], values: Sequence[AnyOperand[U]]
+        scope: Scope,
+        concat_dim: Operand[TInt32],
+        values: Sequence[AnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Concat[U]:
         """Joins tensors along an axis, which comes first among the inputs.
 
@@ -118,6 +122,8 @@ class Concat(TensorOp[T]):
             array([[1, 3, 4],
                    [2, 5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Concat._create_refused(_surplus, _unknown)
         op: Concat[U] = new(Concat)
         fast_path_error = None
         try:
@@ -145,7 +151,7 @@ class Concat(TensorOp[T]):
 def concat(
     concat_dim: Operand[TInt32],
     values: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -177,8 +183,8 @@ def concat(
         array([[1, 3, 4],
                [2, 5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise Concat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Concat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -87,7 +87,11 @@ class ConcatOffset(Op, Generic[ShapeType]):
 
     @staticmethod
     def create(
-        scope: Scope, concat_dim: Operand[TInt32], shape: Sequence[Operand[UShapeType]]
+        scope: Scope,
+        concat_dim: Operand[TInt32],
+        shape: Sequence[Operand[UShapeType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConcatOffset[UShapeType]:
         """Finds where tensors begin within what ConcatV2 makes of them.
 
@@ -123,6 +127,8 @@ class ConcatOffset(Op, Generic[ShapeType]):
             >>> [offset.numpy().tolist() for offset in offsets]
             [[0, 0], [0, 3], [0, 8]]
         """
+        if _unknown or _surplus:
+            raise ConcatOffset._create_refused(_surplus, _unknown)
         op: ConcatOffset[UShapeType] = new(ConcatOffset)
         fast_path_error = None
         try:
@@ -150,7 +156,7 @@ class ConcatOffset(Op, Generic[ShapeType]):
 def concat_offset(
     concat_dim: Operand[TInt32],
     shape: Sequence[Operand[UShapeType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[UShapeType]]:
@@ -187,8 +193,8 @@ def concat_offset(
         >>> [offset.numpy().tolist() for offset in offsets]
         [[0, 0], [0, 3], [0, 8]]
     """
-    if _unknown:
-        raise ConcatOffset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConcatOffset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[UShapeType]]
     try:

@@ -103,7 +103,11 @@ class ConcatV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[AnyOperand[U]], axis: Operand[Uidx]
+        scope: Scope,
+        values: Sequence[AnyOperand[U]],
+        axis: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConcatV2[U]:
         """Joins tensors along an axis.
 
@@ -141,6 +145,8 @@ class ConcatV2(TensorOp[T]):
             >>> concat_v2([["a", "b"], ["c"]], -1).numpy()
             array([b'a', b'b', b'c'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise ConcatV2._create_refused(_surplus, _unknown)
         op: ConcatV2[U] = new(ConcatV2)
         fast_path_error = None
         try:
@@ -166,7 +172,7 @@ class ConcatV2(TensorOp[T]):
 def concat_v2(
     values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -205,8 +211,8 @@ def concat_v2(
         >>> concat_v2([["a", "b"], ["c"]], -1).numpy()
         array([b'a', b'b', b'c'], dtype=object)
     """
-    if _unknown:
-        raise ConcatV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConcatV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

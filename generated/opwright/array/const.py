@@ -82,7 +82,11 @@ class Const(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, value: TensorLike, dtype: type[UDtype] | DTypeLike
+        scope: Scope,
+        value: TensorLike,
+        dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Const[UDtype]:
         """Holds a tensor within a graph.
 
@@ -116,6 +120,8 @@ class Const(TensorOp[Dtype]):
             ...     print(session.run(rate))
             [0.5  0.25]
         """
+        if _unknown or _surplus:
+            raise Const._create_refused(_surplus, _unknown)
         op: Const[UDtype] = new(Const)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class Const(TensorOp[Dtype]):
 def const(
     value: TensorLike,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -175,8 +181,8 @@ def const(
         ...     print(session.run(rate))
         [0.5  0.25]
     """
-    if _unknown:
-        raise Const._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Const._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -72,7 +72,9 @@ class DeepCopy(TensorOp[T]):
         return DeepCopyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: AnyOperand[U]) -> DeepCopy[U]:
+    def create(
+        scope: Scope, x: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> DeepCopy[U]:
         """Copies a tensor into memory of its own.
 
         Identity hands on the same buffer; this op always makes another. It was made for
@@ -103,6 +105,8 @@ class DeepCopy(TensorOp[T]):
             array([[1, 2],
                    [3, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise DeepCopy._create_refused(_surplus, _unknown)
         op: DeepCopy[U] = new(DeepCopy)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class DeepCopy(TensorOp[T]):
 
 @explained
 def deep_copy(
-    x: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    x: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Copies a tensor into memory of its own.
 
@@ -148,8 +152,8 @@ def deep_copy(
         array([[1, 2],
                [3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise DeepCopy._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeepCopy._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -94,6 +94,8 @@ class DynamicPartition(Op, Generic[T]):
         data: AnyOperand[U],
         partitions: Operand[TInt32],
         num_partitions: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DynamicPartition[U]:
         """Sorts the elements of a tensor into several tensors, by a number for each.
 
@@ -131,6 +133,8 @@ class DynamicPartition(Op, Generic[T]):
             >>> young.numpy().tolist(), old.numpy().tolist()
             ([7, 12], [34, 61])
         """
+        if _unknown or _surplus:
+            raise DynamicPartition._create_refused(_surplus, _unknown)
         op: DynamicPartition[U] = new(DynamicPartition)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def dynamic_partition(
     data: AnyOperand[U],
     partitions: Operand[TInt32],
     num_partitions: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -208,8 +212,8 @@ def dynamic_partition(
         >>> young.numpy().tolist(), old.numpy().tolist()
         ([7, 12], [34, 61])
     """
-    if _unknown:
-        raise DynamicPartition._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DynamicPartition._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

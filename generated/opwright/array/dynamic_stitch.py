@@ -93,7 +93,11 @@ class DynamicStitch(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, indices: Sequence[Operand[TInt32]], data: Sequence[AnyOperand[U]]
+        scope: Scope,
+        indices: Sequence[Operand[TInt32]],
+        data: Sequence[AnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DynamicStitch[U]:
         """Puts rows of several tensors together, each at an index of its own.
 
@@ -130,6 +134,8 @@ class DynamicStitch(TensorOp[T]):
             >>> dynamic_stitch([[3, 1], [0, 2]], [["d", "b"], ["a", "c"]]).numpy()
             array([b'a', b'b', b'c', b'd'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise DynamicStitch._create_refused(_surplus, _unknown)
         op: DynamicStitch[U] = new(DynamicStitch)
         fast_path_error = None
         try:
@@ -152,7 +158,7 @@ class DynamicStitch(TensorOp[T]):
 def dynamic_stitch(
     indices: Sequence[Operand[TInt32]],
     data: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -190,8 +196,8 @@ def dynamic_stitch(
         >>> dynamic_stitch([[3, 1], [0, 2]], [["d", "b"], ["a", "c"]]).numpy()
         array([b'a', b'b', b'c', b'd'], dtype=object)
     """
-    if _unknown:
-        raise DynamicStitch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DynamicStitch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

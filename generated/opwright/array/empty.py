@@ -87,7 +87,10 @@ class Empty(TensorOp[Dtype]):
             self,
             *,
             init: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(init=init)
 
         def with_init(self, init: bool) -> Self:
@@ -103,6 +106,7 @@ class Empty(TensorOp[Dtype]):
         shape: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Empty[UDtype]:
         """Makes a tensor of a shape without filling it.
 
@@ -133,6 +137,8 @@ class Empty(TensorOp[Dtype]):
             >>> buffer.numpy().tolist()
             [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
         """
+        if _unknown:
+            raise Empty._create_refused((), _unknown)
         op: Empty[UDtype] = new(Empty)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -173,7 +179,7 @@ MERGE = Empty.Options.merge
 def empty(
     shape: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     init: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -206,8 +212,8 @@ def empty(
         >>> buffer.numpy().tolist()
         [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
-    if _unknown:
-        raise Empty._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Empty._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -81,7 +81,13 @@ class EnsureShape(TensorOp[T]):
         return EnsureShapeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], shape: ShapeLike) -> EnsureShape[U]:
+    def create(
+        scope: Scope,
+        input: AnyOperand[U],
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> EnsureShape[U]:
         """Checks that a tensor has a shape, and passes it on.
 
         Sizes that `shape` leaves open, as None or -1, may be any; the others, and the
@@ -113,6 +119,8 @@ class EnsureShape(TensorOp[T]):
             >>> ensure_shape(images, [None, 28, 28]).shape
             TensorShape([2, 28, 28])
         """
+        if _unknown or _surplus:
+            raise EnsureShape._create_refused(_surplus, _unknown)
         op: EnsureShape[U] = new(EnsureShape)
         fast_path_error = None
         try:
@@ -135,7 +143,7 @@ class EnsureShape(TensorOp[T]):
 def ensure_shape(
     input: AnyOperand[U],
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -170,8 +178,8 @@ def ensure_shape(
         >>> ensure_shape(images, [None, 28, 28]).shape
         TensorShape([2, 28, 28])
     """
-    if _unknown:
-        raise EnsureShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnsureShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,7 +92,13 @@ class ExpandDims(TensorOp[T]):
         return ExpandDimsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], dim: Operand[Udim]) -> ExpandDims[U]:
+    def create(
+        scope: Scope,
+        input: AnyOperand[U],
+        dim: Operand[Udim],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ExpandDims[U]:
         """Adds an axis of size 1.
 
         The new axis stands at index `dim` of what comes out:
@@ -128,6 +134,8 @@ class ExpandDims(TensorOp[T]):
             >>> expand_dims(np.zeros([28, 28, 3]), 0).shape
             TensorShape([1, 28, 28, 3])
         """
+        if _unknown or _surplus:
+            raise ExpandDims._create_refused(_surplus, _unknown)
         op: ExpandDims[U] = new(ExpandDims)
         fast_path_error = None
         try:
@@ -152,7 +160,7 @@ class ExpandDims(TensorOp[T]):
 def expand_dims(
     input: AnyOperand[U],
     dim: Operand[Udim],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -191,8 +199,8 @@ def expand_dims(
         >>> expand_dims(np.zeros([28, 28, 3]), 0).shape
         TensorShape([1, 28, 28, 3])
     """
-    if _unknown:
-        raise ExpandDims._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExpandDims._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

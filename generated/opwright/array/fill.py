@@ -89,7 +89,11 @@ class Fill(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, dims: Operand[UIndexType], value: AnyOperand[U]
+        scope: Scope,
+        dims: Operand[UIndexType],
+        value: AnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Fill[U]:
         """Makes a tensor of one value.
 
@@ -121,6 +125,8 @@ class Fill(TensorOp[T]):
             >>> fill([2], "unknown").numpy()
             array([b'unknown', b'unknown'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise Fill._create_refused(_surplus, _unknown)
         op: Fill[U] = new(Fill)
         fast_path_error = None
         try:
@@ -145,7 +151,7 @@ class Fill(TensorOp[T]):
 def fill(
     dims: Operand[UIndexType],
     value: AnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -179,8 +185,8 @@ def fill(
         >>> fill([2], "unknown").numpy()
         array([b'unknown', b'unknown'], dtype=object)
     """
-    if _unknown:
-        raise Fill._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Fill._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

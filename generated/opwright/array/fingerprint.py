@@ -83,7 +83,13 @@ class Fingerprint(TensorOp[TUint8]):
         return FingerprintInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: AnyOperand[U], method: StringOperand) -> Fingerprint:
+    def create(
+        scope: Scope,
+        data: AnyOperand[U],
+        method: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Fingerprint:
         """Hashes each row of a tensor into eight bytes.
 
         The bytes of one row, which is everything at an index of the first dimension,
@@ -116,6 +122,8 @@ class Fingerprint(TensorOp[TUint8]):
             >>> int.from_bytes(marks.numpy()[0].tobytes(), "little")
             15618643124791462200
         """
+        if _unknown or _surplus:
+            raise Fingerprint._create_refused(_surplus, _unknown)
         op: Fingerprint = new(Fingerprint)
         fast_path_error = None
         try:
@@ -133,7 +141,7 @@ class Fingerprint(TensorOp[TUint8]):
 def fingerprint(
     data: AnyOperand[U],
     method: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TUint8]:
@@ -169,8 +177,8 @@ def fingerprint(
         >>> int.from_bytes(marks.numpy()[0].tobytes(), "little")
         15618643124791462200
     """
-    if _unknown:
-        raise Fingerprint._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Fingerprint._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -99,7 +99,10 @@ class Gather(TensorOp[Tparams]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -115,6 +118,7 @@ class Gather(TensorOp[Tparams]):
         params: AnyOperand[Uparams],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> Gather[Uparams]:
         """Takes rows of a tensor by their indices.
 
@@ -150,6 +154,8 @@ class Gather(TensorOp[Tparams]):
             >>> gather(names, [2, 0, 2]).numpy()
             array([b'eve', b'ann', b'eve'], dtype=object)
         """
+        if _unknown:
+            raise Gather._create_refused((), _unknown)
         op: Gather[Uparams] = new(Gather)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -183,7 +189,7 @@ MERGE = Gather.Options.merge
 def gather(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -220,8 +226,8 @@ def gather(
         >>> gather(names, [2, 0, 2]).numpy()
         array([b'eve', b'ann', b'eve'], dtype=object)
     """
-    if _unknown:
-        raise Gather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Gather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uparams]
     try:

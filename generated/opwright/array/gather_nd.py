@@ -107,7 +107,10 @@ class GatherNd(TensorOp[Tparams]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -123,6 +126,7 @@ class GatherNd(TensorOp[Tparams]):
         params: AnyOperand[Uparams],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> GatherNd[Uparams]:
         """Takes elements or slices of a tensor by indices into several axes.
 
@@ -165,6 +169,8 @@ class GatherNd(TensorOp[Tparams]):
             >>> gather_nd(board, [[1]]).numpy()
             array([[b'c', b'd']], dtype=object)
         """
+        if _unknown:
+            raise GatherNd._create_refused((), _unknown)
         op: GatherNd[Uparams] = new(GatherNd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ MERGE = GatherNd.Options.merge
 def gather_nd(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -242,8 +248,8 @@ def gather_nd(
         >>> gather_nd(board, [[1]]).numpy()
         array([[b'c', b'd']], dtype=object)
     """
-    if _unknown:
-        raise GatherNd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GatherNd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uparams]
     try:

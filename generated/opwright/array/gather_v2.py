@@ -116,7 +116,10 @@ class GatherV2(TensorOp[Tparams]):
             self,
             *,
             batch_dims: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(batch_dims=batch_dims)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -133,6 +136,7 @@ class GatherV2(TensorOp[Tparams]):
         indices: Operand[Uindices],
         axis: Operand[Uaxis],
         *options: Options,
+        **_unknown: Never,
     ) -> GatherV2[Uparams]:
         """Takes slices of a tensor along an axis, by their indices.
 
@@ -182,6 +186,8 @@ class GatherV2(TensorOp[Tparams]):
             >>> gather_v2(table, [[1], [0], [1]], 1, batch_dims=1).numpy().tolist()
             [[0.1], [1.0], [2.1]]
         """
+        if _unknown:
+            raise GatherV2._create_refused((), _unknown)
         op: GatherV2[Uparams] = new(GatherV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def gather_v2(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],
     axis: Operand[Uaxis],
-    *,
+    *_surplus: Never,
     batch_dims: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +274,8 @@ def gather_v2(
         >>> gather_v2(table, [[1], [0], [1]], 1, batch_dims=1).numpy().tolist()
         [[0.1], [1.0], [2.1]]
     """
-    if _unknown:
-        raise GatherV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GatherV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uparams]
     try:

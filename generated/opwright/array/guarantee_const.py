@@ -68,7 +68,9 @@ class GuaranteeConst(TensorOp[T]):
         return GuaranteeConstInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> GuaranteeConst[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> GuaranteeConst[U]:
         """Passes a tensor on, with the promise that it never changes.
 
         A promise to the runtime, in graphs for TPUs above all: what comes out may be
@@ -95,6 +97,8 @@ class GuaranteeConst(TensorOp[T]):
             >>> guarantee_const(weights.value()).numpy()
             array([1.5, 2.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise GuaranteeConst._create_refused(_surplus, _unknown)
         op: GuaranteeConst[U] = new(GuaranteeConst)
         fast_path_error = None
         try:
@@ -108,7 +112,7 @@ class GuaranteeConst(TensorOp[T]):
 
 @explained
 def guarantee_const(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Passes a tensor on, with the promise that it never changes.
 
@@ -136,8 +140,8 @@ def guarantee_const(
         >>> guarantee_const(weights.value()).numpy()
         array([1.5, 2.5], dtype=float32)
     """
-    if _unknown:
-        raise GuaranteeConst._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GuaranteeConst._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -77,7 +77,11 @@ class HostConst(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, value: TensorLike, dtype: type[UDtype] | DTypeLike
+        scope: Scope,
+        value: TensorLike,
+        dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> HostConst[UDtype]:
         """Holds a tensor within a graph, in the host's memory.
 
@@ -106,6 +110,8 @@ class HostConst(TensorOp[Dtype]):
             ...     print(session.run(axes))
             [0 2]
         """
+        if _unknown or _surplus:
+            raise HostConst._create_refused(_surplus, _unknown)
         op: HostConst[UDtype] = new(HostConst)
         fast_path_error = None
         try:
@@ -129,7 +135,7 @@ class HostConst(TensorOp[Dtype]):
 def host_const(
     value: TensorLike,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -160,8 +166,8 @@ def host_const(
         ...     print(session.run(axes))
         [0 2]
     """
-    if _unknown:
-        raise HostConst._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HostConst._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

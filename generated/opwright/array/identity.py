@@ -71,7 +71,9 @@ class Identity(TensorOp[T]):
         return IdentityInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> Identity[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> Identity[U]:
         """Passes a tensor on.
 
         Both share their memory, so nothing is copied on the same device. In graphs it
@@ -101,6 +103,8 @@ class Identity(TensorOp[T]):
             >>> with_check(tf.constant([1, 2])).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Identity._create_refused(_surplus, _unknown)
         op: Identity[U] = new(Identity)
         fast_path_error = None
         try:
@@ -114,7 +118,7 @@ class Identity(TensorOp[T]):
 
 @explained
 def identity(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Passes a tensor on.
 
@@ -145,8 +149,8 @@ def identity(
         >>> with_check(tf.constant([1, 2])).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise Identity._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Identity._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -69,7 +69,12 @@ class IdentityN(Op):
         return IdentityNInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Sequence[AnyOperand[AnyDType]]) -> IdentityN:
+    def create(
+        scope: Scope,
+        input: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> IdentityN:
         """Passes several tensors on together.
 
         What Identity does for each, as one op: none comes out before all have arrived.
@@ -97,6 +102,8 @@ class IdentityN(Op):
             >>> numbers.numpy().tolist(), label.numpy()
             ([1, 2], b'label')
         """
+        if _unknown or _surplus:
+            raise IdentityN._create_refused(_surplus, _unknown)
         op: IdentityN = new(IdentityN)
         fast_path_error = None
         try:
@@ -110,7 +117,10 @@ class IdentityN(Op):
 
 @explained
 def identity_n(
-    input: Sequence[AnyOperand[AnyDType]], *, name: str | None = None, **_unknown: Never
+    input: Sequence[AnyOperand[AnyDType]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> list[Output[AnyDType]]:
     """Passes several tensors on together.
 
@@ -139,8 +149,8 @@ def identity_n(
         >>> numbers.numpy().tolist(), label.numpy()
         ([1, 2], b'label')
     """
-    if _unknown:
-        raise IdentityN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IdentityN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

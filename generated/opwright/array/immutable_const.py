@@ -87,6 +87,8 @@ class ImmutableConst(TensorOp[Dtype]):
         dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
         memory_region_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ImmutableConst[UDtype]:
         """Maps a tensor from a file into memory.
 
@@ -120,6 +122,8 @@ class ImmutableConst(TensorOp[Dtype]):
             >>> immutable_const(tf.float32, [3], "weights.bin").numpy()
             array([0.5, 1.5, 2.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ImmutableConst._create_refused(_surplus, _unknown)
         op: ImmutableConst[UDtype] = new(ImmutableConst)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def immutable_const(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
     memory_region_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -187,8 +191,8 @@ def immutable_const(
         >>> immutable_const(tf.float32, [3], "weights.bin").numpy()
         array([0.5, 1.5, 2.5], dtype=float32)
     """
-    if _unknown:
-        raise ImmutableConst._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ImmutableConst._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -92,7 +92,12 @@ class InplaceAdd(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], i: Operand[TInt32], v: SameAnyOperand[U]
+        scope: Scope,
+        x: AnyOperand[U],
+        i: Operand[TInt32],
+        v: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InplaceAdd[U]:
         """Adds rows to some rows of a tensor, in the tensor's own memory.
 
@@ -130,6 +135,8 @@ class InplaceAdd(TensorOp[T]):
             array([[  1,   2],
                    [113, 114]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise InplaceAdd._create_refused(_surplus, _unknown)
         op: InplaceAdd[U] = new(InplaceAdd)
         fast_path_error = None
         try:
@@ -156,7 +163,7 @@ def inplace_add(
     x: AnyOperand[U],
     i: Operand[TInt32],
     v: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -196,8 +203,8 @@ def inplace_add(
         array([[  1,   2],
                [113, 114]], dtype=int32)
     """
-    if _unknown:
-        raise InplaceAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InplaceAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,7 +92,12 @@ class InplaceSub(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], i: Operand[TInt32], v: SameAnyOperand[U]
+        scope: Scope,
+        x: AnyOperand[U],
+        i: Operand[TInt32],
+        v: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InplaceSub[U]:
         """Subtracts rows from some rows of a tensor, in the tensor's own memory.
 
@@ -130,6 +135,8 @@ class InplaceSub(TensorOp[T]):
             array([[4, 1],
                    [7, 7]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise InplaceSub._create_refused(_surplus, _unknown)
         op: InplaceSub[U] = new(InplaceSub)
         fast_path_error = None
         try:
@@ -156,7 +163,7 @@ def inplace_sub(
     x: AnyOperand[U],
     i: Operand[TInt32],
     v: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -196,8 +203,8 @@ def inplace_sub(
         array([[4, 1],
                [7, 7]], dtype=int32)
     """
-    if _unknown:
-        raise InplaceSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InplaceSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -93,7 +93,12 @@ class InplaceUpdate(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], i: Operand[TInt32], v: SameAnyOperand[U]
+        scope: Scope,
+        x: AnyOperand[U],
+        i: Operand[TInt32],
+        v: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InplaceUpdate[U]:
         """Replaces some rows of a tensor, in the tensor's own memory.
 
@@ -132,6 +137,8 @@ class InplaceUpdate(TensorOp[T]):
                    [0, 0],
                    [5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise InplaceUpdate._create_refused(_surplus, _unknown)
         op: InplaceUpdate[U] = new(InplaceUpdate)
         fast_path_error = None
         try:
@@ -158,7 +165,7 @@ def inplace_update(
     x: AnyOperand[U],
     i: Operand[TInt32],
     v: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -199,8 +206,8 @@ def inplace_update(
                [0, 0],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise InplaceUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InplaceUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -127,8 +127,9 @@ class ListDiff(Op, Generic[T, OutIdx]):
         scope: Scope,
         x: AnyOperand[U],
         y: SameAnyOperand[U],
-        *,
+        *_surplus: Never,
         out_idx: type[UOutIdx] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> ListDiff[U, UOutIdx]:
         """Finds the elements of one list that another one lacks.
 
@@ -163,6 +164,8 @@ class ListDiff(Op, Generic[T, OutIdx]):
             >>> left.numpy().tolist(), where.numpy().tolist()
             ([2, 4, 4], [1, 3, 5])
         """
+        if _unknown or _surplus:
+            raise ListDiff._create_refused(_surplus, _unknown)
         op: ListDiff[U, UOutIdx] = new(ListDiff)
         fast_path_error = None
         try:
@@ -210,7 +213,7 @@ def list_diff(
 def list_diff(
     x: AnyOperand[U],
     y: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -248,8 +251,8 @@ def list_diff(
         >>> left.numpy().tolist(), where.numpy().tolist()
         ([2, 4, 4], [1, 3, 5])
     """
-    if _unknown:
-        raise ListDiff._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ListDiff._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ListDiffOutputs[U, UOutIdx]
     try:

@@ -119,8 +119,9 @@ class LowerBound(TensorOp[OutType]):
         scope: Scope,
         sorted_inputs: AnyOperand[U],
         values: SameAnyOperand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> LowerBound[UOutType]:
         """Finds in sorted rows the first place that is not less than a value.
 
@@ -158,6 +159,8 @@ class LowerBound(TensorOp[OutType]):
             >>> lower_bound(limits, [[-1.0, 10.0, 15.0, 99.0]]).numpy()
             array([[0, 1, 3, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise LowerBound._create_refused(_surplus, _unknown)
         op: LowerBound[UOutType] = new(LowerBound)
         fast_path_error = None
         try:
@@ -210,7 +213,7 @@ def lower_bound(
 def lower_bound(
     sorted_inputs: AnyOperand[U],
     values: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -251,8 +254,8 @@ def lower_bound(
         >>> lower_bound(limits, [[-1.0, 10.0, 15.0, 99.0]]).numpy()
         array([[0, 1, 3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise LowerBound._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LowerBound._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -98,6 +98,8 @@ class MirrorPad(TensorOp[T]):
         input: AnyOperand[U],
         paddings: Operand[Upaddings],
         mode: Literal["REFLECT", "SYMMETRIC"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MirrorPad[U]:
         """Pads a tensor with its own elements, mirrored at the borders.
 
@@ -136,6 +138,8 @@ class MirrorPad(TensorOp[T]):
             >>> mirror_pad([1, 2, 3], [[2, 1]], "SYMMETRIC").numpy()
             array([2, 1, 1, 2, 3, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MirrorPad._create_refused(_surplus, _unknown)
         op: MirrorPad[U] = new(MirrorPad)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def mirror_pad(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],
     mode: Literal["REFLECT", "SYMMETRIC"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -204,8 +208,8 @@ def mirror_pad(
         >>> mirror_pad([1, 2, 3], [[2, 1]], "SYMMETRIC").numpy()
         array([2, 1, 1, 2, 3, 3], dtype=int32)
     """
-    if _unknown:
-        raise MirrorPad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MirrorPad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -96,6 +96,8 @@ class MirrorPadGrad(TensorOp[T]):
         input: AnyOperand[U],
         paddings: Operand[Upaddings],
         mode: Literal["REFLECT", "SYMMETRIC"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MirrorPadGrad[U]:
         """Computes the gradient of MirrorPad.
 
@@ -133,6 +135,8 @@ class MirrorPadGrad(TensorOp[T]):
             >>> mirror_pad_grad(gradient, [[1, 0]], "REFLECT").numpy()
             array([  10.,  101., 1000.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise MirrorPadGrad._create_refused(_surplus, _unknown)
         op: MirrorPadGrad[U] = new(MirrorPadGrad)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def mirror_pad_grad(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],
     mode: Literal["REFLECT", "SYMMETRIC"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -206,8 +210,8 @@ def mirror_pad_grad(
         >>> mirror_pad_grad(gradient, [[1, 0]], "REFLECT").numpy()
         array([  10.,  101., 1000.], dtype=float32)
     """
-    if _unknown:
-        raise MirrorPadGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MirrorPadGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

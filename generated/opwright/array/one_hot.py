@@ -117,7 +117,10 @@ class OneHot(TensorOp[T]):
             self,
             *,
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -135,6 +138,7 @@ class OneHot(TensorOp[T]):
         on_value: AnyOperand[U],
         off_value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> OneHot[U]:
         """Marks numbers of classes as vectors with one entry set.
 
@@ -178,6 +182,8 @@ class OneHot(TensorOp[T]):
             >>> one_hot([0, 1], 2, "yes", "no").numpy().tolist()
             [[b'yes', b'no'], [b'no', b'yes']]
         """
+        if _unknown:
+            raise OneHot._create_refused((), _unknown)
         op: OneHot[U] = new(OneHot)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -234,7 +240,7 @@ def one_hot(
     depth: Operand[TInt32],
     on_value: AnyOperand[U],
     off_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -279,8 +285,8 @@ def one_hot(
         >>> one_hot([0, 1], 2, "yes", "no").numpy().tolist()
         [[b'yes', b'no'], [b'no', b'yes']]
     """
-    if _unknown:
-        raise OneHot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OneHot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -78,7 +78,9 @@ class OnesLike(TensorOp[T]):
         return OnesLikeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> OnesLike[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> OnesLike[U]:
         """Makes a tensor of ones in the shape of another.
 
         Only shape and dtype of `x` count; its values are not read, and nan does no
@@ -104,6 +106,8 @@ class OnesLike(TensorOp[T]):
             array([[1., 1.],
                    [1., 1.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise OnesLike._create_refused(_surplus, _unknown)
         op: OnesLike[U] = new(OnesLike)
         fast_path_error = None
         try:
@@ -117,7 +121,7 @@ class OnesLike(TensorOp[T]):
 
 @explained
 def ones_like(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Makes a tensor of ones in the shape of another.
 
@@ -144,8 +148,8 @@ def ones_like(
         array([[1., 1.],
                [1., 1.]], dtype=float32)
     """
-    if _unknown:
-        raise OnesLike._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OnesLike._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

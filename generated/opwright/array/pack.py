@@ -98,7 +98,10 @@ class Pack(TensorOp[T]):
             self,
             *,
             axis: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -110,7 +113,10 @@ class Pack(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[AnyOperand[U]], *options: Options
+        scope: Scope,
+        values: Sequence[AnyOperand[U]],
+        *options: Options,
+        **_unknown: Never,
     ) -> Pack[U]:
         """Joins tensors of one shape along a new axis.
 
@@ -150,6 +156,8 @@ class Pack(TensorOp[T]):
             array([[1, 2, 3],
                    [4, 5, 6]], dtype=int32)
         """
+        if _unknown:
+            raise Pack._create_refused((), _unknown)
         op: Pack[U] = new(Pack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -175,7 +183,7 @@ MERGE = Pack.Options.merge
 @explained
 def pack(
     values: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     axis: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -217,8 +225,8 @@ def pack(
         array([[1, 2, 3],
                [4, 5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise Pack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Pack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

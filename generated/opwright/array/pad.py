@@ -91,7 +91,11 @@ class Pad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], paddings: Operand[Upaddings]
+        scope: Scope,
+        input: AnyOperand[U],
+        paddings: Operand[Upaddings],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Pad[U]:
         """Adds zeros around a tensor.
 
@@ -127,6 +131,8 @@ class Pad(TensorOp[T]):
                    [1, 2, 0, 0],
                    [3, 4, 0, 0]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Pad._create_refused(_surplus, _unknown)
         op: Pad[U] = new(Pad)
         fast_path_error = None
         try:
@@ -151,7 +157,7 @@ class Pad(TensorOp[T]):
 def pad(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -188,8 +194,8 @@ def pad(
                [1, 2, 0, 0],
                [3, 4, 0, 0]], dtype=int32)
     """
-    if _unknown:
-        raise Pad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Pad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,6 +97,8 @@ class PadV2(TensorOp[T]):
         input: AnyOperand[U],
         paddings: Operand[Upaddings],
         constant_values: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PadV2[U]:
         """Adds a value around a tensor.
 
@@ -131,6 +133,8 @@ class PadV2(TensorOp[T]):
             >>> pad_v2([7, 8, 9], [[0, 2]], -1).numpy()
             array([ 7,  8,  9, -1, -1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise PadV2._create_refused(_surplus, _unknown)
         op: PadV2[U] = new(PadV2)
         fast_path_error = None
         try:
@@ -162,7 +166,7 @@ def pad_v2(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],
     constant_values: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -198,8 +202,8 @@ def pad_v2(
         >>> pad_v2([7, 8, 9], [[0, 2]], -1).numpy()
         array([ 7,  8,  9, -1, -1], dtype=int32)
     """
-    if _unknown:
-        raise PadV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PadV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

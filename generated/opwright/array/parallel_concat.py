@@ -92,7 +92,11 @@ class ParallelConcat(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[AnyOperand[U]], shape: ShapeLike
+        scope: Scope,
+        values: Sequence[AnyOperand[U]],
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParallelConcat[U]:
         """Joins tensors of one row each, as soon as each of them is ready.
 
@@ -128,6 +132,8 @@ class ParallelConcat(TensorOp[T]):
                    [3, 4],
                    [5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ParallelConcat._create_refused(_surplus, _unknown)
         op: ParallelConcat[U] = new(ParallelConcat)
         fast_path_error = None
         try:
@@ -154,7 +160,7 @@ class ParallelConcat(TensorOp[T]):
 def parallel_concat(
     values: Sequence[AnyOperand[U]],
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -192,8 +198,8 @@ def parallel_concat(
                [3, 4],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise ParallelConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

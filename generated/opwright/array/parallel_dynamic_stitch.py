@@ -93,7 +93,11 @@ class ParallelDynamicStitch(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, indices: Sequence[Operand[TInt32]], data: Sequence[AnyOperand[U]]
+        scope: Scope,
+        indices: Sequence[Operand[TInt32]],
+        data: Sequence[AnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParallelDynamicStitch[U]:
         """Puts rows of several tensors together, on several threads.
 
@@ -129,6 +133,8 @@ class ParallelDynamicStitch(TensorOp[T]):
                    [1. , 1.2],
                    [2. , 2.2]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ParallelDynamicStitch._create_refused(_surplus, _unknown)
         op: ParallelDynamicStitch[U] = new(ParallelDynamicStitch)
         fast_path_error = None
         try:
@@ -151,7 +157,7 @@ class ParallelDynamicStitch(TensorOp[T]):
 def parallel_dynamic_stitch(
     indices: Sequence[Operand[TInt32]],
     data: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +195,8 @@ def parallel_dynamic_stitch(
                [1. , 1.2],
                [2. , 2.2]], dtype=float32)
     """
-    if _unknown:
-        raise ParallelDynamicStitch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelDynamicStitch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

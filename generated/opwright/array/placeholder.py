@@ -93,7 +93,10 @@ class Placeholder(TensorOp[Dtype]):
             self,
             *,
             shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(shape=shape)
 
         def with_shape(self, shape: ShapeLike) -> Self:
@@ -105,7 +108,10 @@ class Placeholder(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype] | DTypeLike, *options: Options
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> Placeholder[UDtype]:
         """Stands for a tensor that is fed when a graph runs.
 
@@ -140,6 +146,8 @@ class Placeholder(TensorOp[Dtype]):
             ...     print(session.run(doubled, {x: [[1.0, 2.0]]}))
             [[2. 4.]]
         """
+        if _unknown:
+            raise Placeholder._create_refused((), _unknown)
         op: Placeholder[UDtype] = new(Placeholder)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -169,7 +177,7 @@ MERGE = Placeholder.Options.merge
 @explained
 def placeholder(
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -206,8 +214,8 @@ def placeholder(
         ...     print(session.run(doubled, {x: [[1.0, 2.0]]}))
         [[2. 4.]]
     """
-    if _unknown:
-        raise Placeholder._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Placeholder._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

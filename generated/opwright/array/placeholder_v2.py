@@ -83,7 +83,11 @@ class PlaceholderV2(TensorOp[Dtype]):
         category=None,
     )
     def create(
-        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PlaceholderV2[UDtype]:
         """Removed; Placeholder takes an exact shape as well.
 
@@ -114,6 +118,8 @@ class PlaceholderV2(TensorOp[Dtype]):
             ...     print(rate.shape)
             ()
         """
+        if _unknown or _surplus:
+            raise PlaceholderV2._create_refused(_surplus, _unknown)
         op: PlaceholderV2[UDtype] = new(PlaceholderV2)
         fast_path_error = None
         try:
@@ -141,7 +147,7 @@ class PlaceholderV2(TensorOp[Dtype]):
 def placeholder_v2(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -173,8 +179,8 @@ def placeholder_v2(
         ...     print(rate.shape)
         ()
     """
-    if _unknown:
-        raise PlaceholderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PlaceholderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

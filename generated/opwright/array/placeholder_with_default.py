@@ -81,7 +81,11 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[UDtype], shape: ShapeLike
+        scope: Scope,
+        input: AnyOperand[UDtype],
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PlaceholderWithDefault[UDtype]:
         """Passes a tensor on, unless a graph is fed with another.
 
@@ -112,6 +116,8 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
             ...     print(session.run(rate), session.run(rate, {rate: 2.0}))
             0.5 2.0
         """
+        if _unknown or _surplus:
+            raise PlaceholderWithDefault._create_refused(_surplus, _unknown)
         op: PlaceholderWithDefault[UDtype] = new(PlaceholderWithDefault)
         fast_path_error = None
         try:
@@ -134,7 +140,7 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
 def placeholder_with_default(
     input: AnyOperand[UDtype],
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -167,8 +173,8 @@ def placeholder_with_default(
         ...     print(session.run(rate), session.run(rate, {rate: 2.0}))
         0.5 2.0
     """
-    if _unknown:
-        raise PlaceholderWithDefault._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PlaceholderWithDefault._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -90,7 +90,10 @@ class PreventGradient(TensorOp[T]):
             self,
             *,
             message: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(message=message)
 
         def with_message(self, message: StringLike) -> Self:
@@ -102,7 +105,7 @@ class PreventGradient(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> PreventGradient[U]:
         """Passes a tensor on, and fails where a gradient through it is asked for.
 
@@ -132,6 +135,8 @@ class PreventGradient(TensorOp[T]):
             >>> float(square)
             9.0
         """
+        if _unknown:
+            raise PreventGradient._create_refused((), _unknown)
         op: PreventGradient[U] = new(PreventGradient)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -158,7 +163,7 @@ MERGE = PreventGradient.Options.merge
 @explained
 def prevent_gradient(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     message: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -191,8 +196,8 @@ def prevent_gradient(
         >>> float(square)
         9.0
     """
-    if _unknown:
-        raise PreventGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PreventGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -67,7 +67,9 @@ class Rank(TensorOp[TInt32]):
         return RankInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> Rank:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> Rank:
         """Counts the dimensions of a tensor.
 
         A scalar has 0, a vector 1, a matrix 2: as many indices as select one element.
@@ -93,6 +95,8 @@ class Rank(TensorOp[TInt32]):
             >>> int(rank([[1, 2, 3], [4, 5, 6]]))
             2
         """
+        if _unknown or _surplus:
+            raise Rank._create_refused(_surplus, _unknown)
         op: Rank = new(Rank)
         fast_path_error = None
         try:
@@ -106,7 +110,7 @@ class Rank(TensorOp[TInt32]):
 
 @explained
 def rank(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Counts the dimensions of a tensor.
 
@@ -133,8 +137,8 @@ def rank(
         >>> int(rank([[1, 2, 3], [4, 5, 6]]))
         2
     """
-    if _unknown:
-        raise Rank._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Rank._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -69,7 +69,9 @@ class RefIdentity(TensorOp[T]):
         return RefIdentityInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: TensorOperand[U]) -> RefIdentity[U]:
+    def create(
+        scope: Scope, input: TensorOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> RefIdentity[U]:
         """Passes a reference to a variable on.
 
         What Identity is for tensors, this is for references, of the variables of graphs
@@ -97,6 +99,8 @@ class RefIdentity(TensorOp[T]):
             ...     print(session.run(start), session.run(counter))
             5 5
         """
+        if _unknown or _surplus:
+            raise RefIdentity._create_refused(_surplus, _unknown)
         op: RefIdentity[U] = new(RefIdentity)
         fast_path_error = None
         try:
@@ -110,7 +114,10 @@ class RefIdentity(TensorOp[T]):
 
 @explained
 def ref_identity(
-    input: TensorOperand[U], *, name: str | None = None, **_unknown: Never
+    input: TensorOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Passes a reference to a variable on.
 
@@ -139,8 +146,8 @@ def ref_identity(
         ...     print(session.run(start), session.run(counter))
         5 5
     """
-    if _unknown:
-        raise RefIdentity._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefIdentity._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

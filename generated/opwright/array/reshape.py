@@ -92,7 +92,11 @@ class Reshape(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, tensor: AnyOperand[U], shape: Operand[Ushape]
+        scope: Scope,
+        tensor: AnyOperand[U],
+        shape: Operand[Ushape],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Reshape[U]:
         """Gives a tensor another shape, with the same elements in the same order.
 
@@ -128,6 +132,8 @@ class Reshape(TensorOp[T]):
                    [3, 4],
                    [5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Reshape._create_refused(_surplus, _unknown)
         op: Reshape[U] = new(Reshape)
         fast_path_error = None
         try:
@@ -152,7 +158,7 @@ class Reshape(TensorOp[T]):
 def reshape(
     tensor: AnyOperand[U],
     shape: Operand[Ushape],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -190,8 +196,8 @@ def reshape(
                [3, 4],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise Reshape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Reshape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class Reverse(TensorOp[T]):
         return ReverseInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: AnyOperand[U], dims: Operand[TBool]) -> Reverse[U]:
+    def create(
+        scope: Scope,
+        tensor: AnyOperand[U],
+        dims: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Reverse[U]:
         """Reverses a tensor along axes that flags mark.
 
         ReverseV2 is what to use: it takes the numbers of the axes. Here `dims` has a
@@ -111,6 +117,8 @@ class Reverse(TensorOp[T]):
             array([[3, 2, 1],
                    [6, 5, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Reverse._create_refused(_surplus, _unknown)
         op: Reverse[U] = new(Reverse)
         fast_path_error = None
         try:
@@ -130,7 +138,7 @@ class Reverse(TensorOp[T]):
 def reverse(
     tensor: AnyOperand[U],
     dims: Operand[TBool],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -160,8 +168,8 @@ def reverse(
         array([[3, 2, 1],
                [6, 5, 4]], dtype=int32)
     """
-    if _unknown:
-        raise Reverse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Reverse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

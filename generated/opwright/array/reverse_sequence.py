@@ -106,7 +106,10 @@ class ReverseSequence(TensorOp[T]):
             self,
             *,
             batch_dim: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(batch_dim=batch_dim)
 
         def with_batch_dim(self, batch_dim: int) -> Self:
@@ -123,6 +126,7 @@ class ReverseSequence(TensorOp[T]):
         seq_lengths: Operand[Ulen],
         seq_dim: int,
         *options: Options,
+        **_unknown: Never,
     ) -> ReverseSequence[U]:
         """Reverses the beginning of each sequence in a batch.
 
@@ -163,6 +167,8 @@ class ReverseSequence(TensorOp[T]):
             array([[b'c', b'b', b'a', b''],
                    [b'e', b'd', b'', b'']], dtype=object)
         """
+        if _unknown:
+            raise ReverseSequence._create_refused((), _unknown)
         op: ReverseSequence[U] = new(ReverseSequence)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +214,7 @@ def reverse_sequence(
     input: AnyOperand[U],
     seq_lengths: Operand[Ulen],
     seq_dim: int,
-    *,
+    *_surplus: Never,
     batch_dim: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -251,8 +257,8 @@ def reverse_sequence(
         array([[b'c', b'b', b'a', b''],
                [b'e', b'd', b'', b'']], dtype=object)
     """
-    if _unknown:
-        raise ReverseSequence._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReverseSequence._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

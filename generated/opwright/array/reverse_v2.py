@@ -98,7 +98,11 @@ class ReverseV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, tensor: AnyOperand[U], axis: Operand[Uidx]
+        scope: Scope,
+        tensor: AnyOperand[U],
+        axis: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReverseV2[U]:
         """Reverses a tensor along some axes.
 
@@ -133,6 +137,8 @@ class ReverseV2(TensorOp[T]):
             array([[6, 5, 4],
                    [3, 2, 1]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ReverseV2._create_refused(_surplus, _unknown)
         op: ReverseV2[U] = new(ReverseV2)
         fast_path_error = None
         try:
@@ -157,7 +163,7 @@ class ReverseV2(TensorOp[T]):
 def reverse_v2(
     tensor: AnyOperand[U],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -194,8 +200,8 @@ def reverse_v2(
         array([[6, 5, 4],
                [3, 2, 1]], dtype=int32)
     """
-    if _unknown:
-        raise ReverseV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReverseV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

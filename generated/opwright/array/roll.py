@@ -101,7 +101,12 @@ class Roll(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], shift: Operand[Ushift], axis: Operand[Uaxis]
+        scope: Scope,
+        input: AnyOperand[U],
+        shift: Operand[Ushift],
+        axis: Operand[Uaxis],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Roll[U]:
         """Shifts elements around along some axes.
 
@@ -138,6 +143,8 @@ class Roll(TensorOp[T]):
             array([[5, 6, 4],
                    [2, 3, 1]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Roll._create_refused(_surplus, _unknown)
         op: Roll[U] = new(Roll)
         fast_path_error = None
         try:
@@ -169,7 +176,7 @@ def roll(
     input: AnyOperand[U],
     shift: Operand[Ushift],
     axis: Operand[Uaxis],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -207,8 +214,8 @@ def roll(
         array([[5, 6, 4],
                [2, 3, 1]], dtype=int32)
     """
-    if _unknown:
-        raise Roll._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Roll._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

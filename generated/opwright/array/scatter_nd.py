@@ -115,7 +115,10 @@ class ScatterNd(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -132,6 +135,7 @@ class ScatterNd(TensorOp[T]):
         updates: AnyOperand[U],
         shape: SameOperand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterNd[U]:
         """Adds up values at indices into a tensor of zeros.
 
@@ -179,6 +183,8 @@ class ScatterNd(TensorOp[T]):
                    [0, 0],
                    [3, 4]], dtype=int32)
         """
+        if _unknown:
+            raise ScatterNd._create_refused((), _unknown)
         op: ScatterNd[U] = new(ScatterNd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -223,7 +229,7 @@ def scatter_nd(
     indices: Operand[Uindices],
     updates: AnyOperand[U],
     shape: SameOperand[Uindices],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -271,8 +277,8 @@ def scatter_nd(
                [0, 0],
                [3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise ScatterNd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterNd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

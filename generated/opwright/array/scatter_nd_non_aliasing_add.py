@@ -111,7 +111,10 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -128,6 +131,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterNdNonAliasingAdd[U]:
         """Adds values at indices to a copy of a tensor.
 
@@ -166,6 +170,8 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
             >>> scatter_nd_non_aliasing_add(counts, [[3], [0], [3]], [10, 20, 30]).numpy()
             array([21,  2,  3, 44], dtype=int32)
         """
+        if _unknown:
+            raise ScatterNdNonAliasingAdd._create_refused((), _unknown)
         op: ScatterNdNonAliasingAdd[U] = new(ScatterNdNonAliasingAdd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def scatter_nd_non_aliasing_add(
     input: Operand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -252,8 +258,8 @@ def scatter_nd_non_aliasing_add(
         >>> scatter_nd_non_aliasing_add(counts, [[3], [0], [3]], [10, 20, 30]).numpy()
         array([21,  2,  3, 44], dtype=int32)
     """
-    if _unknown:
-        raise ScatterNdNonAliasingAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterNdNonAliasingAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -88,7 +88,12 @@ class Select(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, condition: Operand[TBool], t: AnyOperand[U], e: SameAnyOperand[U]
+        scope: Scope,
+        condition: Operand[TBool],
+        t: AnyOperand[U],
+        e: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Select[U]:
         """Takes elements from one of two tensors, by a condition.
 
@@ -122,6 +127,8 @@ class Select(TensorOp[T]):
             array([[ 1,  2],
                    [30, 40]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Select._create_refused(_surplus, _unknown)
         op: Select[U] = new(Select)
         fast_path_error = None
         try:
@@ -143,7 +150,7 @@ def select(
     condition: Operand[TBool],
     t: AnyOperand[U],
     e: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -178,8 +185,8 @@ def select(
         array([[ 1,  2],
                [30, 40]], dtype=int32)
     """
-    if _unknown:
-        raise Select._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Select._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

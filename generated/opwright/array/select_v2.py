@@ -95,7 +95,12 @@ class SelectV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, condition: Operand[TBool], t: AnyOperand[U], e: SameAnyOperand[U]
+        scope: Scope,
+        condition: Operand[TBool],
+        t: AnyOperand[U],
+        e: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SelectV2[U]:
         """Takes elements from one of two tensors, by a condition; all three
         broadcast.
@@ -134,6 +139,8 @@ class SelectV2(TensorOp[T]):
             array([[0., 2.],
                    [3., 0.]])
         """
+        if _unknown or _surplus:
+            raise SelectV2._create_refused(_surplus, _unknown)
         op: SelectV2[U] = new(SelectV2)
         fast_path_error = None
         try:
@@ -155,7 +162,7 @@ def select_v2(
     condition: Operand[TBool],
     t: AnyOperand[U],
     e: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -195,8 +202,8 @@ def select_v2(
         array([[0., 2.],
                [3., 0.]])
     """
-    if _unknown:
-        raise SelectV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SelectV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

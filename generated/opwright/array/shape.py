@@ -96,8 +96,9 @@ class Shape(TensorOp[OutType]):
     def create(
         scope: Scope,
         input: AnyOperand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> Shape[UOutType]:
         """Gives the sizes of a tensor.
 
@@ -125,6 +126,8 @@ class Shape(TensorOp[OutType]):
             >>> shape([[1, 2, 3], [4, 5, 6]]).numpy()
             array([2, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Shape._create_refused(_surplus, _unknown)
         op: Shape[UOutType] = new(Shape)
         fast_path_error = None
         try:
@@ -161,7 +164,7 @@ def shape(
 @explained
 def shape(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -192,8 +195,8 @@ def shape(
         >>> shape([[1, 2, 3], [4, 5, 6]]).numpy()
         array([2, 3], dtype=int32)
     """
-    if _unknown:
-        raise Shape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Shape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

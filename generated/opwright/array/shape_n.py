@@ -107,8 +107,9 @@ class ShapeN(Op, Generic[OutType]):
     def create(
         scope: Scope,
         input: Sequence[AnyOperand[U]],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> ShapeN[UOutType]:
         """Gives the sizes of several tensors.
 
@@ -138,6 +139,8 @@ class ShapeN(Op, Generic[OutType]):
             >>> [one.numpy().tolist() for one in shapes]
             [[1, 3], [2, 1]]
         """
+        if _unknown or _surplus:
+            raise ShapeN._create_refused(_surplus, _unknown)
         op: ShapeN[UOutType] = new(ShapeN)
         fast_path_error = None
         try:
@@ -181,7 +184,7 @@ def shape_n(
 @explained
 def shape_n(
     input: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -214,8 +217,8 @@ def shape_n(
         >>> [one.numpy().tolist() for one in shapes]
         [[1, 3], [2, 1]]
     """
-    if _unknown:
-        raise ShapeN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShapeN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[UOutType]]
     try:

@@ -94,8 +94,9 @@ class Size(TensorOp[OutType]):
     def create(
         scope: Scope,
         input: AnyOperand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> Size[UOutType]:
         """Counts the elements of a tensor.
 
@@ -121,6 +122,8 @@ class Size(TensorOp[OutType]):
             >>> int(size([[1, 2, 3], [4, 5, 6]]))
             6
         """
+        if _unknown or _surplus:
+            raise Size._create_refused(_surplus, _unknown)
         op: Size[UOutType] = new(Size)
         fast_path_error = None
         try:
@@ -157,7 +160,7 @@ def size(
 @explained
 def size(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -186,8 +189,8 @@ def size(
         >>> int(size([[1, 2, 3], [4, 5, 6]]))
         6
     """
-    if _unknown:
-        raise Size._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Size._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -99,6 +99,8 @@ class Slice(TensorOp[T]):
         input: AnyOperand[U],
         begin: Operand[UIndex],
         size: SameOperand[UIndex],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Slice[U]:
         """Cuts a block out of a tensor.
 
@@ -136,6 +138,8 @@ class Slice(TensorOp[T]):
             >>> slice([[1, 2, 3], [4, 5, 6]], [1, 0], [-1, 2]).numpy()
             array([[4, 5]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Slice._create_refused(_surplus, _unknown)
         op: Slice[U] = new(Slice)
         fast_path_error = None
         try:
@@ -161,7 +165,7 @@ def slice(
     input: AnyOperand[U],
     begin: Operand[UIndex],
     size: SameOperand[UIndex],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -201,8 +205,8 @@ def slice(
         >>> slice([[1, 2, 3], [4, 5, 6]], [1, 0], [-1, 2]).numpy()
         array([[4, 5]], dtype=int32)
     """
-    if _unknown:
-        raise Slice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Slice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

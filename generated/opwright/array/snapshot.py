@@ -67,7 +67,9 @@ class Snapshot(TensorOp[T]):
         return SnapshotInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> Snapshot[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> Snapshot[U]:
         """Copies a tensor as it is at this moment.
 
         What comes out does not change if the memory of `input` does. If nothing else
@@ -93,6 +95,8 @@ class Snapshot(TensorOp[T]):
             >>> snapshot([1.5, 2.5]).numpy()
             array([1.5, 2.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Snapshot._create_refused(_surplus, _unknown)
         op: Snapshot[U] = new(Snapshot)
         fast_path_error = None
         try:
@@ -106,7 +110,7 @@ class Snapshot(TensorOp[T]):
 
 @explained
 def snapshot(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Copies a tensor as it is at this moment.
 
@@ -133,8 +137,8 @@ def snapshot(
         >>> snapshot([1.5, 2.5]).numpy()
         array([1.5, 2.5], dtype=float32)
     """
-    if _unknown:
-        raise Snapshot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Snapshot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,6 +101,8 @@ class SpaceToBatch(TensorOp[T]):
         input: AnyOperand[U],
         paddings: Operand[Upaddings],
         block_size: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SpaceToBatch[U]:
         """Moves blocks of pixels into the batch dimension.
 
@@ -141,6 +143,8 @@ class SpaceToBatch(TensorOp[T]):
             >>> space_to_batch(image, [[0, 0], [0, 0]], 2).numpy().ravel()
             array([0, 1, 2, 3])
         """
+        if _unknown or _surplus:
+            raise SpaceToBatch._create_refused(_surplus, _unknown)
         op: SpaceToBatch[U] = new(SpaceToBatch)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def space_to_batch(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],
     block_size: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -219,8 +223,8 @@ def space_to_batch(
         >>> space_to_batch(image, [[0, 0], [0, 0]], 2).numpy().ravel()
         array([0, 1, 2, 3])
     """
-    if _unknown:
-        raise SpaceToBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SpaceToBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,6 +108,8 @@ class SpaceToBatchND(TensorOp[T]):
         input: AnyOperand[U],
         block_shape: Operand[UblockShape],
         paddings: Operand[Upaddings],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SpaceToBatchND[U]:
         """Moves blocks of elements from some dimensions into the batch dimension.
 
@@ -151,6 +153,8 @@ class SpaceToBatchND(TensorOp[T]):
             array([[1, 3, 5],
                    [2, 4, 0]])
         """
+        if _unknown or _surplus:
+            raise SpaceToBatchND._create_refused(_surplus, _unknown)
         op: SpaceToBatchND[U] = new(SpaceToBatchND)
         fast_path_error = None
         try:
@@ -189,7 +193,7 @@ def space_to_batch_nd(
     input: AnyOperand[U],
     block_shape: Operand[UblockShape],
     paddings: Operand[Upaddings],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -234,8 +238,8 @@ def space_to_batch_nd(
         array([[1, 3, 5],
                [2, 4, 0]])
     """
-    if _unknown:
-        raise SpaceToBatchND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SpaceToBatchND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

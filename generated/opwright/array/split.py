@@ -84,7 +84,12 @@ class Split(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, split_dim: Operand[TInt32], value: AnyOperand[U], num_split: int
+        scope: Scope,
+        split_dim: Operand[TInt32],
+        value: AnyOperand[U],
+        num_split: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Split[U]:
         """Cuts a tensor into equal parts along an axis.
 
@@ -117,6 +122,8 @@ class Split(Op, Generic[T]):
             array([[3, 4],
                    [7, 8]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Split._create_refused(_surplus, _unknown)
         op: Split[U] = new(Split)
         fast_path_error = None
         try:
@@ -152,7 +159,7 @@ def split(
     split_dim: Operand[TInt32],
     value: AnyOperand[U],
     num_split: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -186,8 +193,8 @@ def split(
         array([[3, 4],
                [7, 8]], dtype=int32)
     """
-    if _unknown:
-        raise Split._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Split._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

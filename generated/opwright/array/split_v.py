@@ -97,6 +97,8 @@ class SplitV(Op, Generic[T]):
         size_splits: Operand[Ulen],
         split_dim: Operand[TInt32],
         num_split: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SplitV[U]:
         """Cuts a tensor into parts of given sizes along an axis.
 
@@ -131,6 +133,8 @@ class SplitV(Op, Generic[T]):
             >>> head.numpy().tolist(), body.numpy().tolist(), tail.numpy().tolist()
             ([1], [2, 3, 4], [5, 6])
         """
+        if _unknown or _surplus:
+            raise SplitV._create_refused(_surplus, _unknown)
         op: SplitV[U] = new(SplitV)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def split_v(
     size_splits: Operand[Ulen],
     split_dim: Operand[TInt32],
     num_split: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -213,8 +217,8 @@ def split_v(
         >>> head.numpy().tolist(), body.numpy().tolist(), tail.numpy().tolist()
         ([1], [2, 3, 4], [5, 6])
     """
-    if _unknown:
-        raise SplitV._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SplitV._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

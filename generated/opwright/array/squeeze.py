@@ -85,7 +85,10 @@ class Squeeze(TensorOp[T]):
             self,
             *,
             squeeze_dims: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(squeeze_dims=squeeze_dims)
 
         def with_squeeze_dims(self, squeeze_dims: Sequence[int]) -> Self:
@@ -96,7 +99,9 @@ class Squeeze(TensorOp[T]):
         return SqueezeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> Squeeze[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> Squeeze[U]:
         """Takes away axes of size 1.
 
         Those in `squeeze_dims`, or all axes of size 1 where that is empty; a batch of
@@ -127,6 +132,8 @@ class Squeeze(TensorOp[T]):
             >>> squeeze(np.zeros([1, 2, 1, 3]), squeeze_dims=[2]).shape
             TensorShape([1, 2, 3])
         """
+        if _unknown:
+            raise Squeeze._create_refused((), _unknown)
         op: Squeeze[U] = new(Squeeze)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -155,7 +162,7 @@ MERGE = Squeeze.Options.merge
 @explained
 def squeeze(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     squeeze_dims: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -189,8 +196,8 @@ def squeeze(
         >>> squeeze(np.zeros([1, 2, 1, 3]), squeeze_dims=[2]).shape
         TensorShape([1, 2, 3])
     """
-    if _unknown:
-        raise Squeeze._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Squeeze._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class StopGradient(TensorOp[T]):
         return StopGradientInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> StopGradient[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> StopGradient[U]:
         """Passes a tensor on, and keeps gradients back.
 
         Where gradients are computed, what comes out counts as a constant: nothing flows
@@ -105,6 +107,8 @@ class StopGradient(TensorOp[T]):
             >>> float(tape.gradient(y, x))
             3.0
         """
+        if _unknown or _surplus:
+            raise StopGradient._create_refused(_surplus, _unknown)
         op: StopGradient[U] = new(StopGradient)
         fast_path_error = None
         try:
@@ -118,7 +122,7 @@ class StopGradient(TensorOp[T]):
 
 @explained
 def stop_gradient(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Passes a tensor on, and keeps gradients back.
 
@@ -151,8 +155,8 @@ def stop_gradient(
         >>> float(tape.gradient(y, x))
         3.0
     """
-    if _unknown:
-        raise StopGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StopGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -148,7 +148,10 @@ class StridedSlice(TensorOp[T]):
             ellipsis_mask: int = default(0),
             new_axis_mask: int = default(0),
             shrink_axis_mask: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -184,6 +187,7 @@ class StridedSlice(TensorOp[T]):
         end: SameOperand[UIndex],
         strides: SameOperand[UIndex],
         *options: Options,
+        **_unknown: Never,
     ) -> StridedSlice[U]:
         """Takes ranges of indices along the axes of a tensor, as Python's slices do.
 
@@ -244,6 +248,8 @@ class StridedSlice(TensorOp[T]):
             >>> strided_slice(x, [1], [2], [1], shrink_axis_mask=1).numpy()
             array([4, 5, 6])
         """
+        if _unknown:
+            raise StridedSlice._create_refused((), _unknown)
         op: StridedSlice[U] = new(StridedSlice)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -302,7 +308,7 @@ def strided_slice(
     begin: Operand[UIndex],
     end: SameOperand[UIndex],
     strides: SameOperand[UIndex],
-    *,
+    *_surplus: Never,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -366,8 +372,8 @@ def strided_slice(
         >>> strided_slice(x, [1], [2], [1], shrink_axis_mask=1).numpy()
         array([4, 5, 6])
     """
-    if _unknown:
-        raise StridedSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StridedSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -135,7 +135,10 @@ class StridedSliceGrad(TensorOp[T]):
             ellipsis_mask: int = default(0),
             new_axis_mask: int = default(0),
             shrink_axis_mask: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -172,6 +175,7 @@ class StridedSliceGrad(TensorOp[T]):
         strides: SameOperand[UIndex],
         dy: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> StridedSliceGrad[U]:
         """Computes the gradient of StridedSlice.
 
@@ -219,6 +223,8 @@ class StridedSliceGrad(TensorOp[T]):
             array([[0, 1, 2],
                    [0, 3, 4]], dtype=int32)
         """
+        if _unknown:
+            raise StridedSliceGrad._create_refused((), _unknown)
         op: StridedSliceGrad[U] = new(StridedSliceGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -283,7 +289,7 @@ def strided_slice_grad(
     end: SameOperand[UIndex],
     strides: SameOperand[UIndex],
     dy: AnyOperand[U],
-    *,
+    *_surplus: Never,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -337,8 +343,8 @@ def strided_slice_grad(
         array([[0, 1, 2],
                [0, 3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise StridedSliceGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StridedSliceGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,10 @@ class TensorScatterAdd(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -130,6 +133,7 @@ class TensorScatterAdd(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorScatterAdd[U]:
         """Adds values to a tensor at indices.
 
@@ -174,6 +178,8 @@ class TensorScatterAdd(TensorOp[T]):
             array([[16,  2],
                    [ 3,  4]], dtype=int32)
         """
+        if _unknown:
+            raise TensorScatterAdd._create_refused((), _unknown)
         op: TensorScatterAdd[U] = new(TensorScatterAdd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +222,7 @@ def tensor_scatter_add(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -264,8 +270,8 @@ def tensor_scatter_add(
         array([[16,  2],
                [ 3,  4]], dtype=int32)
     """
-    if _unknown:
-        raise TensorScatterAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorScatterAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,10 @@ class TensorScatterMax(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -130,6 +133,7 @@ class TensorScatterMax(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorScatterMax[U]:
         """Raises a tensor to values at indices.
 
@@ -175,6 +179,8 @@ class TensorScatterMax(TensorOp[T]):
             >>> tensor_scatter_max(best, [[0], [1], [1]], [1, 7, 5]).numpy()
             array([3, 7, 3], dtype=int32)
         """
+        if _unknown:
+            raise TensorScatterMax._create_refused((), _unknown)
         op: TensorScatterMax[U] = new(TensorScatterMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def tensor_scatter_max(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -265,8 +271,8 @@ def tensor_scatter_max(
         >>> tensor_scatter_max(best, [[0], [1], [1]], [1, 7, 5]).numpy()
         array([3, 7, 3], dtype=int32)
     """
-    if _unknown:
-        raise TensorScatterMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorScatterMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

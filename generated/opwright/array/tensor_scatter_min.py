@@ -113,7 +113,10 @@ class TensorScatterMin(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -130,6 +133,7 @@ class TensorScatterMin(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorScatterMin[U]:
         """Lowers a tensor to values at indices.
 
@@ -175,6 +179,8 @@ class TensorScatterMin(TensorOp[T]):
             >>> tensor_scatter_min(times, [[0], [1], [1]], [9.9, 8.5, 9.1]).numpy()
             array([9.5, 8.5, 9.5], dtype=float32)
         """
+        if _unknown:
+            raise TensorScatterMin._create_refused((), _unknown)
         op: TensorScatterMin[U] = new(TensorScatterMin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def tensor_scatter_min(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -265,8 +271,8 @@ def tensor_scatter_min(
         >>> tensor_scatter_min(times, [[0], [1], [1]], [9.9, 8.5, 9.1]).numpy()
         array([9.5, 8.5, 9.5], dtype=float32)
     """
-    if _unknown:
-        raise TensorScatterMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorScatterMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -112,7 +112,10 @@ class TensorScatterSub(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -129,6 +132,7 @@ class TensorScatterSub(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorScatterSub[U]:
         """Subtracts values from a tensor at indices.
 
@@ -172,6 +176,8 @@ class TensorScatterSub(TensorOp[T]):
             >>> tensor_scatter_sub(stock, [[0], [2], [2]], [1, 2, 1]).numpy()
             array([4, 5, 2], dtype=int32)
         """
+        if _unknown:
+            raise TensorScatterSub._create_refused((), _unknown)
         op: TensorScatterSub[U] = new(TensorScatterSub)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +220,7 @@ def tensor_scatter_sub(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -261,8 +267,8 @@ def tensor_scatter_sub(
         >>> tensor_scatter_sub(stock, [[0], [2], [2]], [1, 2, 1]).numpy()
         array([4, 5, 2], dtype=int32)
     """
-    if _unknown:
-        raise TensorScatterSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorScatterSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

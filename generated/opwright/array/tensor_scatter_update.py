@@ -116,7 +116,10 @@ class TensorScatterUpdate(TensorOp[T]):
             self,
             *,
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -133,6 +136,7 @@ class TensorScatterUpdate(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorScatterUpdate[U]:
         """Replaces elements or slices of a tensor at indices.
 
@@ -178,6 +182,8 @@ class TensorScatterUpdate(TensorOp[T]):
             array([[b'-', b'x'],
                    [b'o', b'-']], dtype=object)
         """
+        if _unknown:
+            raise TensorScatterUpdate._create_refused((), _unknown)
         op: TensorScatterUpdate[U] = new(TensorScatterUpdate)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def tensor_scatter_update(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -269,8 +275,8 @@ def tensor_scatter_update(
         array([[b'-', b'x'],
                [b'o', b'-']], dtype=object)
     """
-    if _unknown:
-        raise TensorScatterUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorScatterUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

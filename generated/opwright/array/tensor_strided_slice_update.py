@@ -144,7 +144,10 @@ class TensorStridedSliceUpdate(TensorOp[T]):
             ellipsis_mask: int = default(0),
             new_axis_mask: int = default(0),
             shrink_axis_mask: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -181,6 +184,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
         strides: SameOperand[UIndex],
         value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorStridedSliceUpdate[U]:
         """Replaces what a slice of a tensor selects.
 
@@ -235,6 +239,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
             array([[0, 0, 0, 0],
                    [7, 7, 7, 7]], dtype=int32)
         """
+        if _unknown:
+            raise TensorStridedSliceUpdate._create_refused((), _unknown)
         op: TensorStridedSliceUpdate[U] = new(TensorStridedSliceUpdate)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -299,7 +305,7 @@ def tensor_strided_slice_update(
     end: SameOperand[UIndex],
     strides: SameOperand[UIndex],
     value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -360,8 +366,8 @@ def tensor_strided_slice_update(
         array([[0, 0, 0, 0],
                [7, 7, 7, 7]], dtype=int32)
     """
-    if _unknown:
-        raise TensorStridedSliceUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorStridedSliceUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -89,7 +89,11 @@ class Tile(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], multiples: Operand[Umultiples]
+        scope: Scope,
+        input: AnyOperand[U],
+        multiples: Operand[Umultiples],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Tile[U]:
         """Repeats a tensor along its axes.
 
@@ -122,6 +126,8 @@ class Tile(TensorOp[T]):
             array([[1, 2, 1, 2],
                    [3, 4, 3, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Tile._create_refused(_surplus, _unknown)
         op: Tile[U] = new(Tile)
         fast_path_error = None
         try:
@@ -146,7 +152,7 @@ class Tile(TensorOp[T]):
 def tile(
     input: AnyOperand[U],
     multiples: Operand[Umultiples],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -180,8 +186,8 @@ def tile(
         array([[1, 2, 1, 2],
                [3, 4, 3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise Tile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Tile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

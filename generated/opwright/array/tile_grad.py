@@ -85,7 +85,11 @@ class TileGrad(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, input: AnyOperand[U], multiples: Operand[TInt32]
+        scope: Scope,
+        input: AnyOperand[U],
+        multiples: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TileGrad[U]:
         """Removed; Sum over the repetitions takes its place.
 
@@ -115,6 +119,8 @@ class TileGrad(TensorOp[T]):
             >>> opwright.math.sum(gradient.reshape(2, 2), [0]).numpy()
             array([11., 22.])
         """
+        if _unknown or _surplus:
+            raise TileGrad._create_refused(_surplus, _unknown)
         op: TileGrad[U] = new(TileGrad)
         fast_path_error = None
         try:
@@ -145,7 +151,7 @@ class TileGrad(TensorOp[T]):
 def tile_grad(
     input: AnyOperand[U],
     multiples: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -176,8 +182,8 @@ def tile_grad(
         >>> opwright.math.sum(gradient.reshape(2, 2), [0]).numpy()
         array([11., 22.])
     """
-    if _unknown:
-        raise TileGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TileGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,11 @@ class Unique(Op, Generic[T, OutIdx]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], *, out_idx: type[UOutIdx] | DTypeLike = "int32"
+        scope: Scope,
+        x: AnyOperand[U],
+        *_surplus: Never,
+        out_idx: type[UOutIdx] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> Unique[U, UOutIdx]:
         """Finds the distinct values of a vector.
 
@@ -149,6 +153,8 @@ class Unique(Op, Generic[T, OutIdx]):
             >>> values.numpy(), places.numpy().tolist()
             (array([b'b', b'a', b'c'], dtype=object), [0, 1, 0, 2])
         """
+        if _unknown or _surplus:
+            raise Unique._create_refused(_surplus, _unknown)
         op: Unique[U, UOutIdx] = new(Unique)
         fast_path_error = None
         try:
@@ -182,7 +188,7 @@ def unique(
 @explained
 def unique(
     x: AnyOperand[U],
-    *,
+    *_surplus: Never,
     out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -221,8 +227,8 @@ def unique(
         >>> values.numpy(), places.numpy().tolist()
         (array([b'b', b'a', b'c'], dtype=object), [0, 1, 0, 2])
     """
-    if _unknown:
-        raise Unique._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Unique._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UniqueOutputs[U, UOutIdx]
     try:

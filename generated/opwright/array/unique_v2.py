@@ -134,8 +134,9 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         scope: Scope,
         x: AnyOperand[U],
         axis: Operand[Uaxis],
-        *,
+        *_surplus: Never,
         out_idx: type[UOutIdx] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> UniqueV2[U, UOutIdx]:
         """Finds the distinct values of a vector, or slices along an axis.
 
@@ -174,6 +175,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
             >>> rows.numpy().tolist(), places.numpy().tolist()
             ([[1, 2], [3, 4]], [0, 1, 0])
         """
+        if _unknown or _surplus:
+            raise UniqueV2._create_refused(_surplus, _unknown)
         op: UniqueV2[U, UOutIdx] = new(UniqueV2)
         fast_path_error = None
         try:
@@ -226,7 +229,7 @@ def unique_v2(
 def unique_v2(
     x: AnyOperand[U],
     axis: Operand[Uaxis],
-    *,
+    *_surplus: Never,
     out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -267,8 +270,8 @@ def unique_v2(
         >>> rows.numpy().tolist(), places.numpy().tolist()
         ([[1, 2], [3, 4]], [0, 1, 0])
     """
-    if _unknown:
-        raise UniqueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniqueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UniqueV2Outputs[U, UOutIdx]
     try:

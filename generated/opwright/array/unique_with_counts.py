@@ -118,7 +118,11 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], *, out_idx: type[UOutIdx] | DTypeLike = "int32"
+        scope: Scope,
+        x: AnyOperand[U],
+        *_surplus: Never,
+        out_idx: type[UOutIdx] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> UniqueWithCounts[U, UOutIdx]:
         """Finds the distinct values of a vector, and counts them.
 
@@ -157,6 +161,8 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
             >>> values.numpy(), counts.numpy().tolist()
             (array([b'b', b'a', b'c'], dtype=object), [2, 1, 1])
         """
+        if _unknown or _surplus:
+            raise UniqueWithCounts._create_refused(_surplus, _unknown)
         op: UniqueWithCounts[U, UOutIdx] = new(UniqueWithCounts)
         fast_path_error = None
         try:
@@ -190,7 +196,7 @@ def unique_with_counts(
 @explained
 def unique_with_counts(
     x: AnyOperand[U],
-    *,
+    *_surplus: Never,
     out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -232,8 +238,8 @@ def unique_with_counts(
         >>> values.numpy(), counts.numpy().tolist()
         (array([b'b', b'a', b'c'], dtype=object), [2, 1, 1])
     """
-    if _unknown:
-        raise UniqueWithCounts._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniqueWithCounts._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UniqueWithCountsOutputs[U, UOutIdx]
     try:

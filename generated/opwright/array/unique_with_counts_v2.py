@@ -141,8 +141,9 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         scope: Scope,
         x: AnyOperand[U],
         axis: Operand[Uaxis],
-        *,
+        *_surplus: Never,
         out_idx: type[UOutIdx] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> UniqueWithCountsV2[U, UOutIdx]:
         """Finds distinct values, or slices along an axis, and counts them.
 
@@ -184,6 +185,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
             >>> rows.numpy().tolist(), counts.numpy().tolist()
             ([[1, 2], [3, 4]], [2, 1])
         """
+        if _unknown or _surplus:
+            raise UniqueWithCountsV2._create_refused(_surplus, _unknown)
         op: UniqueWithCountsV2[U, UOutIdx] = new(UniqueWithCountsV2)
         fast_path_error = None
         try:
@@ -236,7 +239,7 @@ def unique_with_counts_v2(
 def unique_with_counts_v2(
     x: AnyOperand[U],
     axis: Operand[Uaxis],
-    *,
+    *_surplus: Never,
     out_idx: type[UOutIdx] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -280,8 +283,8 @@ def unique_with_counts_v2(
         >>> rows.numpy().tolist(), counts.numpy().tolist()
         ([[1, 2], [3, 4]], [2, 1])
     """
-    if _unknown:
-        raise UniqueWithCountsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniqueWithCountsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UniqueWithCountsV2Outputs[U, UOutIdx]
     try:

@@ -86,7 +86,10 @@ class Unpack(Op, Generic[T]):
             self,
             *,
             axis: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -98,7 +101,11 @@ class Unpack(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, value: AnyOperand[U], num: int, *options: Options
+        scope: Scope,
+        value: AnyOperand[U],
+        num: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> Unpack[U]:
         """Takes a tensor apart along an axis.
 
@@ -133,6 +140,8 @@ class Unpack(Op, Generic[T]):
             >>> ys.numpy()
             array([2, 4, 6], dtype=int32)
         """
+        if _unknown:
+            raise Unpack._create_refused((), _unknown)
         op: Unpack[U] = new(Unpack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -164,7 +173,7 @@ MERGE = Unpack.Options.merge
 def unpack(
     value: AnyOperand[U],
     num: int,
-    *,
+    *_surplus: Never,
     axis: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -201,8 +210,8 @@ def unpack(
         >>> ys.numpy()
         array([2, 4, 6], dtype=int32)
     """
-    if _unknown:
-        raise Unpack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Unpack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

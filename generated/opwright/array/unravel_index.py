@@ -88,7 +88,11 @@ class UnravelIndex(TensorOp[Tidx]):
 
     @staticmethod
     def create(
-        scope: Scope, indices: Operand[Uidx], dims: SameOperand[Uidx]
+        scope: Scope,
+        indices: Operand[Uidx],
+        dims: SameOperand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UnravelIndex[Uidx]:
         """Turns positions in a flattened tensor into indices along its axes.
 
@@ -123,6 +127,8 @@ class UnravelIndex(TensorOp[Tidx]):
             array([[0, 1, 1],
                    [1, 0, 2]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise UnravelIndex._create_refused(_surplus, _unknown)
         op: UnravelIndex[Uidx] = new(UnravelIndex)
         fast_path_error = None
         try:
@@ -147,7 +153,7 @@ class UnravelIndex(TensorOp[Tidx]):
 def unravel_index(
     indices: Operand[Uidx],
     dims: SameOperand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uidx]:
@@ -184,8 +190,8 @@ def unravel_index(
         array([[0, 1, 1],
                [1, 0, 2]], dtype=int32)
     """
-    if _unknown:
-        raise UnravelIndex._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnravelIndex._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uidx]
     try:

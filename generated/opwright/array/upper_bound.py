@@ -119,8 +119,9 @@ class UpperBound(TensorOp[OutType]):
         scope: Scope,
         sorted_inputs: AnyOperand[U],
         values: SameAnyOperand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> UpperBound[UOutType]:
         """Finds in sorted rows the first place that is greater than a value.
 
@@ -158,6 +159,8 @@ class UpperBound(TensorOp[OutType]):
             >>> upper_bound(limits, [[-1.0, 10.0, 15.0, 99.0]]).numpy()
             array([[0, 3, 3, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise UpperBound._create_refused(_surplus, _unknown)
         op: UpperBound[UOutType] = new(UpperBound)
         fast_path_error = None
         try:
@@ -210,7 +213,7 @@ def upper_bound(
 def upper_bound(
     sorted_inputs: AnyOperand[U],
     values: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -251,8 +254,8 @@ def upper_bound(
         >>> upper_bound(limits, [[-1.0, 10.0, 15.0, 99.0]]).numpy()
         array([[0, 3, 3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise UpperBound._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UpperBound._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

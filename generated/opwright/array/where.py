@@ -80,7 +80,9 @@ class Where(TensorOp[TInt64]):
         return WhereInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Where:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Where:
         """Lists the indices of elements that are true, or not zero.
 
         One row for each such element, in the order of a walk by rows, with its index
@@ -114,6 +116,8 @@ class Where(TensorOp[TInt64]):
             >>> where([0.0, -1.5, 0.0, 2.0]).numpy().tolist()
             [[1], [3]]
         """
+        if _unknown or _surplus:
+            raise Where._create_refused(_surplus, _unknown)
         op: Where = new(Where)
         fast_path_error = None
         try:
@@ -131,7 +135,7 @@ class Where(TensorOp[TInt64]):
 
 @explained
 def where(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt64]:
     """Lists the indices of elements that are true, or not zero.
 
@@ -164,8 +168,8 @@ def where(
         >>> where([0.0, -1.5, 0.0, 2.0]).numpy().tolist()
         [[1], [3]]
     """
-    if _unknown:
-        raise Where._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Where._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

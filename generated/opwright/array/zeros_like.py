@@ -68,7 +68,9 @@ class ZerosLike(TensorOp[T]):
         return ZerosLikeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: AnyOperand[U]) -> ZerosLike[U]:
+    def create(
+        scope: Scope, x: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> ZerosLike[U]:
         """Makes a tensor of zeros in the shape of another.
 
         Only shape and dtype of `x` count; its values are not read, and nan does no
@@ -95,6 +97,8 @@ class ZerosLike(TensorOp[T]):
             array([[0., 0.],
                    [0., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ZerosLike._create_refused(_surplus, _unknown)
         op: ZerosLike[U] = new(ZerosLike)
         fast_path_error = None
         try:
@@ -108,7 +112,7 @@ class ZerosLike(TensorOp[T]):
 
 @explained
 def zeros_like(
-    x: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    x: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Makes a tensor of zeros in the shape of another.
 
@@ -136,8 +140,8 @@ def zeros_like(
         array([[0., 0.],
                [0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise ZerosLike._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ZerosLike._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

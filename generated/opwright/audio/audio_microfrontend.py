@@ -205,7 +205,10 @@ class AudioMicrofrontend(TensorOp[OutType]):
             frame_stride: int = default(1),
             zero_padding: bool = default(False),
             out_scale: int = default(1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 sample_rate=sample_rate,
                 window_size=window_size,
@@ -321,6 +324,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
         audio: Operand[TInt16],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "uint16",
+        **_unknown: Never,
     ) -> AudioMicrofrontend[UOutType]:
         """Computes features of speech as small devices do, in integers.
 
@@ -392,6 +396,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
             >>> audio_microfrontend(tone, num_channels=8).shape
             TensorShape([3, 8])
         """
+        if _unknown:
+            raise AudioMicrofrontend._create_refused((), _unknown)
         op: AudioMicrofrontend[UOutType] = new(AudioMicrofrontend)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -552,7 +558,7 @@ def audio_microfrontend(
 @explained
 def audio_microfrontend(
     audio: Operand[TInt16],
-    *,
+    *_surplus: Never,
     sample_rate: int = 16000,
     window_size: int = 25,
     window_step: int = 10,
@@ -644,8 +650,8 @@ def audio_microfrontend(
         >>> audio_microfrontend(tone, num_channels=8).shape
         TensorShape([3, 8])
     """
-    if _unknown:
-        raise AudioMicrofrontend._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AudioMicrofrontend._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

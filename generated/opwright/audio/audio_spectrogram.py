@@ -88,7 +88,10 @@ class AudioSpectrogram(TensorOp[TFloat32]):
             self,
             *,
             magnitude_squared: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(magnitude_squared=magnitude_squared)
 
         def with_magnitude_squared(self, magnitude_squared: bool) -> Self:
@@ -105,6 +108,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
         window_size: int,
         stride: int,
         *options: Options,
+        **_unknown: Never,
     ) -> AudioSpectrogram:
         """Computes how strong each frequency is in short windows of sound.
 
@@ -143,6 +147,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
             >>> bins.shape, bins.numpy()[0, 0].argmax()
             (TensorShape([1, 2, 17]), np.int64(4))
         """
+        if _unknown:
+            raise AudioSpectrogram._create_refused((), _unknown)
         op: AudioSpectrogram = new(AudioSpectrogram)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -184,7 +190,7 @@ def audio_spectrogram(
     input: Operand[TFloat32],
     window_size: int,
     stride: int,
-    *,
+    *_surplus: Never,
     magnitude_squared: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -226,8 +232,8 @@ def audio_spectrogram(
         >>> bins.shape, bins.numpy()[0, 0].argmax()
         (TensorShape([1, 2, 17]), np.int64(4))
     """
-    if _unknown:
-        raise AudioSpectrogram._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AudioSpectrogram._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

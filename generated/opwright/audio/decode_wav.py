@@ -107,7 +107,10 @@ class DecodeWav(Op):
             *,
             desired_channels: int = default(-1),
             desired_samples: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 desired_channels=desired_channels, desired_samples=desired_samples
             )
@@ -123,7 +126,9 @@ class DecodeWav(Op):
         return DecodeWavInputs(self)
 
     @staticmethod
-    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeWav:
+    def create(
+        scope: Scope, contents: StringOperand, *options: Options, **_unknown: Never
+    ) -> DecodeWav:
         """Reads the samples of a WAV file.
 
         The file has to hold uncompressed 16 bit samples, which become floats from -1 to
@@ -165,6 +170,8 @@ class DecodeWav(Op):
             >>> audio.numpy().ravel().round(3), rate.numpy()
             (array([ 0. ,  0.5, -1. ], dtype=float32), np.int32(8000))
         """
+        if _unknown:
+            raise DecodeWav._create_refused((), _unknown)
         op: DecodeWav = new(DecodeWav)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +208,7 @@ MERGE = DecodeWav.Options.merge
 @explained
 def decode_wav(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     desired_channels: int = -1,
     desired_samples: int = -1,
     name: str | None = None,
@@ -246,8 +253,8 @@ def decode_wav(
         >>> audio.numpy().ravel().round(3), rate.numpy()
         (array([ 0. ,  0.5, -1. ], dtype=float32), np.int32(8000))
     """
-    if _unknown:
-        raise DecodeWav._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeWav._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DecodeWavOutputs
     try:

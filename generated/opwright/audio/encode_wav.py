@@ -72,7 +72,11 @@ class EncodeWav(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, audio: Operand[TFloat32], sample_rate: Operand[TInt32]
+        scope: Scope,
+        audio: Operand[TFloat32],
+        sample_rate: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> EncodeWav:
         """Writes samples as a WAV file.
 
@@ -103,6 +107,8 @@ class EncodeWav(TensorOp[TString]):
             >>> file.numpy()[:4], len(file.numpy())
             (b'RIFF', 50)
         """
+        if _unknown or _surplus:
+            raise EncodeWav._create_refused(_surplus, _unknown)
         op: EncodeWav = new(EncodeWav)
         fast_path_error = None
         try:
@@ -129,7 +135,7 @@ class EncodeWav(TensorOp[TString]):
 def encode_wav(
     audio: Operand[TFloat32],
     sample_rate: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -162,8 +168,8 @@ def encode_wav(
         >>> file.numpy()[:4], len(file.numpy())
         (b'RIFF', 50)
     """
-    if _unknown:
-        raise EncodeWav._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodeWav._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

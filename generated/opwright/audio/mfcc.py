@@ -109,7 +109,10 @@ class Mfcc(TensorOp[TFloat32]):
             lower_frequency_limit: float = default(20.0),
             filterbank_channel_count: int = default(40),
             dct_coefficient_count: int = default(13),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 upper_frequency_limit=upper_frequency_limit,
                 lower_frequency_limit=lower_frequency_limit,
@@ -139,6 +142,7 @@ class Mfcc(TensorOp[TFloat32]):
         spectrogram: Operand[TFloat32],
         sample_rate: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> Mfcc:
         """Computes cepstral coefficients on the mel scale, features of speech.
 
@@ -185,6 +189,8 @@ class Mfcc(TensorOp[TFloat32]):
             >>> mfcc(bins, 16000).shape
             TensorShape([1, 2, 13])
         """
+        if _unknown:
+            raise Mfcc._create_refused((), _unknown)
         op: Mfcc = new(Mfcc)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -238,7 +244,7 @@ MERGE = Mfcc.Options.merge
 def mfcc(
     spectrogram: Operand[TFloat32],
     sample_rate: Operand[TInt32],
-    *,
+    *_surplus: Never,
     upper_frequency_limit: float = 4000.0,
     lower_frequency_limit: float = 20.0,
     filterbank_channel_count: int = 40,
@@ -289,8 +295,8 @@ def mfcc(
         >>> mfcc(bins, 16000).shape
         TensorShape([1, 2, 13])
     """
-    if _unknown:
-        raise Mfcc._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Mfcc._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -84,7 +84,13 @@ class BitwiseAnd(TensorOp[T]):
         return BitwiseAndInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseAnd[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BitwiseAnd[U]:
         """Keeps the bits that two integers both have.
 
         A bit of z is 1 where it is 1 in x and in y. It masks: what a permission, a
@@ -115,6 +121,8 @@ class BitwiseAnd(TensorOp[T]):
             >>> red.tolist(), green.numpy().tolist()
             ([255], [128])
         """
+        if _unknown or _surplus:
+            raise BitwiseAnd._create_refused(_surplus, _unknown)
         op: BitwiseAnd[U] = new(BitwiseAnd)
         fast_path_error = None
         try:
@@ -137,7 +145,11 @@ class BitwiseAnd(TensorOp[T]):
 
 @explained
 def bitwise_and(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Keeps the bits that two integers both have.
 
@@ -169,8 +181,8 @@ def bitwise_and(
         >>> red.tolist(), green.numpy().tolist()
         ([255], [128])
     """
-    if _unknown:
-        raise BitwiseAnd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BitwiseAnd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -83,7 +83,13 @@ class BitwiseOr(TensorOp[T]):
         return BitwiseOrInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseOr[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BitwiseOr[U]:
         """Puts together the bits that one of two integers has, or both have.
 
         A bit of z is 1 where it is 1 in x or in y. It sets flags. Negative integers
@@ -113,6 +119,8 @@ class BitwiseOr(TensorOp[T]):
             >>> [f"{r:03b}" for r in bitwise_or(rights, np.array(READ | WRITE)).numpy()]
             ['110', '110', '111']
         """
+        if _unknown or _surplus:
+            raise BitwiseOr._create_refused(_surplus, _unknown)
         op: BitwiseOr[U] = new(BitwiseOr)
         fast_path_error = None
         try:
@@ -135,7 +143,11 @@ class BitwiseOr(TensorOp[T]):
 
 @explained
 def bitwise_or(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Puts together the bits that one of two integers has, or both have.
 
@@ -166,8 +178,8 @@ def bitwise_or(
         >>> [f"{r:03b}" for r in bitwise_or(rights, np.array(READ | WRITE)).numpy()]
         ['110', '110', '111']
     """
-    if _unknown:
-        raise BitwiseOr._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BitwiseOr._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

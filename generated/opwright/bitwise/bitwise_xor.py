@@ -84,7 +84,13 @@ class BitwiseXor(TensorOp[T]):
         return BitwiseXorInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> BitwiseXor[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BitwiseXor[U]:
         """Keeps the bits in which two integers differ.
 
         A bit of z is 1 where it is 1 in x or in y, and not in both. Done twice with the
@@ -116,6 +122,8 @@ class BitwiseXor(TensorOp[T]):
             >>> hidden.numpy(), bitwise_xor(hidden, key).numpy()
             (array([18, 63]), array([ 7, 42]))
         """
+        if _unknown or _surplus:
+            raise BitwiseXor._create_refused(_surplus, _unknown)
         op: BitwiseXor[U] = new(BitwiseXor)
         fast_path_error = None
         try:
@@ -138,7 +146,11 @@ class BitwiseXor(TensorOp[T]):
 
 @explained
 def bitwise_xor(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Keeps the bits in which two integers differ.
 
@@ -170,8 +182,8 @@ def bitwise_xor(
         >>> hidden.numpy(), bitwise_xor(hidden, key).numpy()
         (array([18, 63]), array([ 7, 42]))
     """
-    if _unknown:
-        raise BitwiseXor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BitwiseXor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class Invert(TensorOp[T]):
         return InvertInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Invert[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Invert[U]:
         """Turns every bit of each integer over.
 
         In two's complement it is `-1 - x` of signed dtypes, so 2 becomes -3, and the
@@ -103,6 +105,8 @@ class Invert(TensorOp[T]):
             >>> invert(np.array([0b01010101], np.uint8)).numpy().tolist(), 0b10101010
             ([170], 170)
         """
+        if _unknown or _surplus:
+            raise Invert._create_refused(_surplus, _unknown)
         op: Invert[U] = new(Invert)
         fast_path_error = None
         try:
@@ -115,7 +119,9 @@ class Invert(TensorOp[T]):
 
 
 @explained
-def invert(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def invert(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Turns every bit of each integer over.
 
     In two's complement it is `-1 - x` of signed dtypes, so 2 becomes -3, and the
@@ -145,8 +151,8 @@ def invert(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> invert(np.array([0b01010101], np.uint8)).numpy().tolist(), 0b10101010
         ([170], 170)
     """
-    if _unknown:
-        raise Invert._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Invert._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

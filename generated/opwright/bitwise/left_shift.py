@@ -86,7 +86,13 @@ class LeftShift(TensorOp[T]):
         return LeftShiftInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> LeftShift[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> LeftShift[U]:
         """Moves the bits of each integer to the left.
 
         For each element,
@@ -120,6 +126,8 @@ class LeftShift(TensorOp[T]):
             >>> left_shift(np.array(1), np.array([0, 1, 2, 10])).numpy()
             array([   1,    2,    4, 1024])
         """
+        if _unknown or _surplus:
+            raise LeftShift._create_refused(_surplus, _unknown)
         op: LeftShift[U] = new(LeftShift)
         fast_path_error = None
         try:
@@ -142,7 +150,11 @@ class LeftShift(TensorOp[T]):
 
 @explained
 def left_shift(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Moves the bits of each integer to the left.
 
@@ -176,8 +188,8 @@ def left_shift(
         >>> left_shift(np.array(1), np.array([0, 1, 2, 10])).numpy()
         array([   1,    2,    4, 1024])
     """
-    if _unknown:
-        raise LeftShift._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LeftShift._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

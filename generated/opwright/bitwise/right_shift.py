@@ -87,7 +87,13 @@ class RightShift(TensorOp[T]):
         return RightShiftInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RightShift[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RightShift[U]:
         """Moves the bits of each integer to the right.
 
         For each element,
@@ -121,6 +127,8 @@ class RightShift(TensorOp[T]):
             >>> right_shift(np.array([200], np.uint8), np.array(1, np.uint8)).numpy()
             array([100], dtype=uint8)
         """
+        if _unknown or _surplus:
+            raise RightShift._create_refused(_surplus, _unknown)
         op: RightShift[U] = new(RightShift)
         fast_path_error = None
         try:
@@ -143,7 +151,11 @@ class RightShift(TensorOp[T]):
 
 @explained
 def right_shift(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Moves the bits of each integer to the right.
 
@@ -178,8 +190,8 @@ def right_shift(
         >>> right_shift(np.array([200], np.uint8), np.array(1, np.uint8)).numpy()
         array([100], dtype=uint8)
     """
-    if _unknown:
-        raise RightShift._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RightShift._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

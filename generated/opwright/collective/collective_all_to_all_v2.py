@@ -129,7 +129,10 @@ class CollectiveAllToAllV2(TensorOp[T]):
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -158,6 +161,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
         instance_key: Operand[TInt32],
         ordering_token: Sequence[TensorOperand[TResource]],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveAllToAllV2[U]:
         """Exchanges rows among the devices of a group.
 
@@ -210,6 +214,8 @@ class CollectiveAllToAllV2(TensorOp[T]):
             >>> collective_all_to_all_v2(rows, 1, 7006, 7006, []).numpy()
             array([[1., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveAllToAllV2._create_refused((), _unknown)
         op: CollectiveAllToAllV2[U] = new(CollectiveAllToAllV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -278,7 +284,7 @@ def collective_all_to_all_v2(
     group_key: Operand[TInt32],
     instance_key: Operand[TInt32],
     ordering_token: Sequence[TensorOperand[TResource]],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     is_stateless: bool = False,
@@ -336,8 +342,8 @@ def collective_all_to_all_v2(
         >>> collective_all_to_all_v2(rows, 1, 7006, 7006, []).numpy()
         array([[1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveAllToAllV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveAllToAllV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -104,7 +104,10 @@ class CollectiveAllToAllV3(TensorOp[T]):
             self,
             *,
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_seconds=timeout_seconds)
 
         def with_timeout_seconds(self, timeout_seconds: float) -> Self:
@@ -121,6 +124,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
         communicator: TensorOperand[TResource],
         group_assignment: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveAllToAllV3[U]:
         """Exchanges rows among the devices of a communicator.
 
@@ -160,6 +164,8 @@ class CollectiveAllToAllV3(TensorOp[T]):
             >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
             array([[1., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveAllToAllV3._create_refused((), _unknown)
         op: CollectiveAllToAllV3[U] = new(CollectiveAllToAllV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -204,7 +210,7 @@ def collective_all_to_all_v3(
     input: Operand[U],
     communicator: TensorOperand[TResource],
     group_assignment: Operand[TInt32],
-    *,
+    *_surplus: Never,
     timeout_seconds: float = 0.0,
     name: str | None = None,
     **_unknown: Never,
@@ -246,8 +252,8 @@ def collective_all_to_all_v3(
         >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
         array([[1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveAllToAllV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveAllToAllV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -96,6 +96,8 @@ class CollectiveAssignGroupV2(Op):
         group_assignment: Operand[TInt32],
         device_index: Operand[TInt32],
         base_key: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CollectiveAssignGroupV2:
         """Finds a device's group, and a key for it.
 
@@ -133,6 +135,8 @@ class CollectiveAssignGroupV2(Op):
             >>> print(size.numpy(), key.numpy())
             2 101
         """
+        if _unknown or _surplus:
+            raise CollectiveAssignGroupV2._create_refused(_surplus, _unknown)
         op: CollectiveAssignGroupV2 = new(CollectiveAssignGroupV2)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def collective_assign_group_v2(
     group_assignment: Operand[TInt32],
     device_index: Operand[TInt32],
     base_key: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> CollectiveAssignGroupV2Outputs:
@@ -217,8 +221,8 @@ def collective_assign_group_v2(
         >>> print(size.numpy(), key.numpy())
         2 101
     """
-    if _unknown:
-        raise CollectiveAssignGroupV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveAssignGroupV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CollectiveAssignGroupV2Outputs
     try:

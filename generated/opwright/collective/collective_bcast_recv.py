@@ -119,7 +119,10 @@ class CollectiveBcastRecv(TensorOp[T]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -143,6 +146,7 @@ class CollectiveBcastRecv(TensorOp[T]):
         instance_key: int,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveBcastRecv[U]:
         """Receives what one device of a group sends, with keys as attrs.
 
@@ -190,6 +194,8 @@ class CollectiveBcastRecv(TensorOp[T]):
             >>> print(data.shape)
             (2, 3)
         """
+        if _unknown:
+            raise CollectiveBcastRecv._create_refused((), _unknown)
         op: CollectiveBcastRecv[U] = new(CollectiveBcastRecv)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ def collective_bcast_recv(
     group_key: int,
     instance_key: int,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -295,8 +301,8 @@ def collective_bcast_recv(
         >>> print(data.shape)
         (2, 3)
     """
-    if _unknown:
-        raise CollectiveBcastRecv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveBcastRecv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

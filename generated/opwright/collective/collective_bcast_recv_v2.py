@@ -123,7 +123,10 @@ class CollectiveBcastRecvV2(TensorOp[T]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -147,6 +150,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
         shape: Operand[Ushape],
         T: type[U] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveBcastRecvV2[U]:
         """Receives what one device of a group sends.
 
@@ -191,6 +195,8 @@ class CollectiveBcastRecvV2(TensorOp[T]):
             >>> print(data.shape)
             (2, 3)
         """
+        if _unknown:
+            raise CollectiveBcastRecvV2._create_refused((), _unknown)
         op: CollectiveBcastRecvV2[U] = new(CollectiveBcastRecvV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +270,7 @@ def collective_bcast_recv_v2(
     instance_key: Operand[TInt32],
     shape: Operand[Ushape],
     T: type[U] | DTypeLike,
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -312,8 +318,8 @@ def collective_bcast_recv_v2(
         >>> print(data.shape)
         (2, 3)
     """
-    if _unknown:
-        raise CollectiveBcastRecvV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveBcastRecvV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -117,7 +117,10 @@ class CollectiveBcastSend(TensorOp[T]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -141,6 +144,7 @@ class CollectiveBcastSend(TensorOp[T]):
         instance_key: int,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveBcastSend[U]:
         """Sends a tensor to all devices of a group, with keys as attrs.
 
@@ -186,6 +190,8 @@ class CollectiveBcastSend(TensorOp[T]):
             >>> collective_bcast_send(weights, 1, 7007, 7007, shape=[2]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveBcastSend._create_refused((), _unknown)
         op: CollectiveBcastSend[U] = new(CollectiveBcastSend)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -238,7 +244,7 @@ def collective_bcast_send(
     group_key: int,
     instance_key: int,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -287,8 +293,8 @@ def collective_bcast_send(
         >>> collective_bcast_send(weights, 1, 7007, 7007, shape=[2]).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveBcastSend._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveBcastSend._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -116,7 +116,10 @@ class CollectiveBcastSendV2(TensorOp[T]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -139,6 +142,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
         group_key: Operand[TInt32],
         instance_key: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveBcastSendV2[U]:
         """Sends a tensor to all devices of a group.
 
@@ -181,6 +185,8 @@ class CollectiveBcastSendV2(TensorOp[T]):
             >>> collective_bcast_send_v2(weights, 1, 7008, 7008).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveBcastSendV2._create_refused((), _unknown)
         op: CollectiveBcastSendV2[U] = new(CollectiveBcastSendV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ def collective_bcast_send_v2(
     group_size: Operand[TInt32],
     group_key: Operand[TInt32],
     instance_key: Operand[TInt32],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -289,8 +295,8 @@ def collective_bcast_send_v2(
         >>> collective_bcast_send_v2(weights, 1, 7008, 7008).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveBcastSendV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveBcastSendV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

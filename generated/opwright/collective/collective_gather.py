@@ -112,7 +112,10 @@ class CollectiveGather(TensorOp[T]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -136,6 +139,7 @@ class CollectiveGather(TensorOp[T]):
         instance_key: int,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveGather[U]:
         """Joins the tensors of a group of devices, with keys as attrs.
 
@@ -182,6 +186,8 @@ class CollectiveGather(TensorOp[T]):
             >>> collective_gather(rows, 1, 7004, 7004, shape=[1, 2]).numpy()
             array([[1., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveGather._create_refused((), _unknown)
         op: CollectiveGather[U] = new(CollectiveGather)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -234,7 +240,7 @@ def collective_gather(
     group_key: int,
     instance_key: int,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -284,8 +290,8 @@ def collective_gather(
         >>> collective_gather(rows, 1, 7004, 7004, shape=[1, 2]).numpy()
         array([[1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

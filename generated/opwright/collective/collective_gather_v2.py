@@ -128,7 +128,10 @@ class CollectiveGatherV2(TensorOp[T]):
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -157,6 +160,7 @@ class CollectiveGatherV2(TensorOp[T]):
         instance_key: Operand[TInt32],
         ordering_token: Sequence[TensorOperand[TResource]],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveGatherV2[U]:
         """Joins the tensors of a group of devices.
 
@@ -207,6 +211,8 @@ class CollectiveGatherV2(TensorOp[T]):
             >>> collective_gather_v2(rows, 1, 7005, 7005, []).numpy()
             array([[1., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveGatherV2._create_refused((), _unknown)
         op: CollectiveGatherV2[U] = new(CollectiveGatherV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -275,7 +281,7 @@ def collective_gather_v2(
     group_key: Operand[TInt32],
     instance_key: Operand[TInt32],
     ordering_token: Sequence[TensorOperand[TResource]],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     is_stateless: bool = False,
@@ -330,8 +336,8 @@ def collective_gather_v2(
         >>> collective_gather_v2(rows, 1, 7005, 7005, []).numpy()
         array([[1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveGatherV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveGatherV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

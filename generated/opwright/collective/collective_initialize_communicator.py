@@ -96,7 +96,10 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
             *,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -118,6 +121,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         rank: Operand[TInt32],
         group_size: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveInitializeCommunicator:
         """Sets up a group of devices for collectives of version 3.
 
@@ -157,6 +161,8 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
             >>> print(group.dtype, group.shape)
             <dtype: 'resource'> ()
         """
+        if _unknown:
+            raise CollectiveInitializeCommunicator._create_refused((), _unknown)
         op: CollectiveInitializeCommunicator = new(CollectiveInitializeCommunicator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def collective_initialize_communicator(
     group_key: Operand[TInt32],
     rank: Operand[TInt32],
     group_size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     name: str | None = None,
@@ -261,8 +267,8 @@ def collective_initialize_communicator(
         >>> print(group.dtype, group.shape)
         <dtype: 'resource'> ()
     """
-    if _unknown:
-        raise CollectiveInitializeCommunicator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveInitializeCommunicator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -79,7 +79,11 @@ class CollectivePermute(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], source_target_pairs: Operand[TInt32]
+        scope: Scope,
+        input: Operand[U],
+        source_target_pairs: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CollectivePermute[U]:
         """Sends tensors from replica to replica, in a TPU program.
 
@@ -111,6 +115,8 @@ class CollectivePermute(TensorOp[T]):
             ... def pass_on(block):
             ...     return collective_permute(block, [[0, 1], [1, 2], [2, 0]])
         """
+        if _unknown or _surplus:
+            raise CollectivePermute._create_refused(_surplus, _unknown)
         op: CollectivePermute[U] = new(CollectivePermute)
         fast_path_error = None
         try:
@@ -141,7 +147,7 @@ class CollectivePermute(TensorOp[T]):
 def collective_permute(
     input: Operand[U],
     source_target_pairs: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -175,8 +181,8 @@ def collective_permute(
         ... def pass_on(block):
         ...     return collective_permute(block, [[0, 1], [1, 2], [2, 0]])
     """
-    if _unknown:
-        raise CollectivePermute._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectivePermute._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

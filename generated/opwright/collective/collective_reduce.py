@@ -120,7 +120,10 @@ class CollectiveReduce(TensorOp[T]):
             wait_for: Sequence[int] = default(()),
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 wait_for=wait_for,
                 communication_hint=communication_hint,
@@ -151,6 +154,7 @@ class CollectiveReduce(TensorOp[T]):
         final_op: Literal["Id", "Div"],
         subdiv_offsets: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveReduce[U]:
         """Combines tensors over a group of devices, with keys as attrs.
 
@@ -207,6 +211,8 @@ class CollectiveReduce(TensorOp[T]):
             >>> total.numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveReduce._create_refused((), _unknown)
         op: CollectiveReduce[U] = new(CollectiveReduce)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -270,7 +276,7 @@ def collective_reduce(
     merge_op: Literal["Min", "Max", "Mul", "Add"],
     final_op: Literal["Id", "Div"],
     subdiv_offsets: Sequence[int],
-    *,
+    *_surplus: Never,
     wait_for: Sequence[int] = (),
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
@@ -330,8 +336,8 @@ def collective_reduce(
         >>> total.numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -140,7 +140,10 @@ class CollectiveReduceScatterV2(TensorOp[T]):
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             max_subdivs_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -175,6 +178,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         merge_op: Literal["Min", "Max", "Mul", "Add"],
         final_op: Literal["Id", "Div"],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveReduceScatterV2[U]:
         """Combines tensors over a group, and leaves each device a part.
 
@@ -230,6 +234,8 @@ class CollectiveReduceScatterV2(TensorOp[T]):
             >>> print(part.shape)
             (None, 3)
         """
+        if _unknown:
+            raise CollectiveReduceScatterV2._create_refused((), _unknown)
         op: CollectiveReduceScatterV2[U] = new(CollectiveReduceScatterV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -309,7 +315,7 @@ def collective_reduce_scatter_v2(
     ordering_token: Sequence[TensorOperand[TResource]],
     merge_op: Literal["Min", "Max", "Mul", "Add"],
     final_op: Literal["Id", "Div"],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     is_stateless: bool = False,
@@ -370,8 +376,8 @@ def collective_reduce_scatter_v2(
         >>> print(part.shape)
         (None, 3)
     """
-    if _unknown:
-        raise CollectiveReduceScatterV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveReduceScatterV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

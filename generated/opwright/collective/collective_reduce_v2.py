@@ -141,7 +141,10 @@ class CollectiveReduceV2(TensorOp[T]):
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             max_subdivs_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -176,6 +179,7 @@ class CollectiveReduceV2(TensorOp[T]):
         merge_op: Literal["Min", "Max", "Mul", "Add"],
         final_op: Literal["Id", "Div"],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveReduceV2[U]:
         """Combines tensors over a group of devices.
 
@@ -235,6 +239,8 @@ class CollectiveReduceV2(TensorOp[T]):
             >>> total.numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveReduceV2._create_refused((), _unknown)
         op: CollectiveReduceV2[U] = new(CollectiveReduceV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -314,7 +320,7 @@ def collective_reduce_v2(
     ordering_token: Sequence[TensorOperand[TResource]],
     merge_op: Literal["Min", "Max", "Mul", "Add"],
     final_op: Literal["Id", "Div"],
-    *,
+    *_surplus: Never,
     communication_hint: StringLike = "auto",
     timeout_seconds: float = 0.0,
     is_stateless: bool = False,
@@ -378,8 +384,8 @@ def collective_reduce_v2(
         >>> total.numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveReduceV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveReduceV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

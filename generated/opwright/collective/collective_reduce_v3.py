@@ -105,7 +105,10 @@ class CollectiveReduceV3(TensorOp[T]):
             self,
             *,
             timeout_seconds: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_seconds=timeout_seconds)
 
         def with_timeout_seconds(self, timeout_seconds: float) -> Self:
@@ -123,6 +126,7 @@ class CollectiveReduceV3(TensorOp[T]):
         group_assignment: Operand[TInt32],
         reduction: Literal["Min", "Max", "Mul", "Add"],
         *options: Options,
+        **_unknown: Never,
     ) -> CollectiveReduceV3[U]:
         """Combines tensors over the devices of a communicator.
 
@@ -164,6 +168,8 @@ class CollectiveReduceV3(TensorOp[T]):
             >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise CollectiveReduceV3._create_refused((), _unknown)
         op: CollectiveReduceV3[U] = new(CollectiveReduceV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +217,7 @@ def collective_reduce_v3(
     communicator: TensorOperand[TResource],
     group_assignment: Operand[TInt32],
     reduction: Literal["Min", "Max", "Mul", "Add"],
-    *,
+    *_surplus: Never,
     timeout_seconds: float = 0.0,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def collective_reduce_v3(
         >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise CollectiveReduceV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollectiveReduceV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

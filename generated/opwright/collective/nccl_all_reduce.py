@@ -88,6 +88,8 @@ class NcclAllReduce(TensorOp[T]):
         reduction: Literal["min", "max", "prod", "sum"],
         num_devices: int,
         shared_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NcclAllReduce[U]:
         """Combines tensors over the GPUs of a host, by NCCL.
 
@@ -119,6 +121,8 @@ class NcclAllReduce(TensorOp[T]):
             ... def summed(x):
             ...     return nccl_all_reduce(x, "sum", num_devices=2, shared_name="gradient")
         """
+        if _unknown or _surplus:
+            raise NcclAllReduce._create_refused(_surplus, _unknown)
         op: NcclAllReduce[U] = new(NcclAllReduce)
         fast_path_error = None
         try:
@@ -156,7 +160,7 @@ def nccl_all_reduce(
     reduction: Literal["min", "max", "prod", "sum"],
     num_devices: int,
     shared_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +193,8 @@ def nccl_all_reduce(
         ... def summed(x):
         ...     return nccl_all_reduce(x, "sum", num_devices=2, shared_name="gradient")
     """
-    if _unknown:
-        raise NcclAllReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NcclAllReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

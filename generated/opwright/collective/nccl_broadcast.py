@@ -82,7 +82,13 @@ class NcclBroadcast(TensorOp[T]):
         return NcclBroadcastInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U], shape: ShapeLike) -> NcclBroadcast[U]:
+    def create(
+        scope: Scope,
+        input: Operand[U],
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> NcclBroadcast[U]:
         """Copies a tensor from one GPU to several, by NCCL.
 
         The result may be used on any GPU of the host. The graph is rewritten to an op
@@ -109,6 +115,8 @@ class NcclBroadcast(TensorOp[T]):
             ... def everywhere(weights):
             ...     return nccl_broadcast(weights, shape=[128, 256])
         """
+        if _unknown or _surplus:
+            raise NcclBroadcast._create_refused(_surplus, _unknown)
         op: NcclBroadcast[U] = new(NcclBroadcast)
         fast_path_error = None
         try:
@@ -129,7 +137,11 @@ class NcclBroadcast(TensorOp[T]):
 
 @explained
 def nccl_broadcast(
-    input: Operand[U], shape: ShapeLike, *, name: str | None = None, **_unknown: Never
+    input: Operand[U],
+    shape: ShapeLike,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Copies a tensor from one GPU to several, by NCCL.
 
@@ -157,8 +169,8 @@ def nccl_broadcast(
         ... def everywhere(weights):
         ...     return nccl_broadcast(weights, shape=[128, 256])
     """
-    if _unknown:
-        raise NcclBroadcast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NcclBroadcast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -90,6 +90,8 @@ class NcclReduce(TensorOp[T]):
         scope: Scope,
         input: Sequence[Operand[U]],
         reduction: Literal["min", "max", "prod", "sum"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NcclReduce[U]:
         """Combines tensors from several GPUs on one, by NCCL.
 
@@ -118,6 +120,8 @@ class NcclReduce(TensorOp[T]):
             ... def summed(first, second):
             ...     return nccl_reduce([first, second], "sum")
         """
+        if _unknown or _surplus:
+            raise NcclReduce._create_refused(_surplus, _unknown)
         op: NcclReduce[U] = new(NcclReduce)
         fast_path_error = None
         try:
@@ -139,7 +143,7 @@ class NcclReduce(TensorOp[T]):
 def nccl_reduce(
     input: Sequence[Operand[U]],
     reduction: Literal["min", "max", "prod", "sum"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -170,8 +174,8 @@ def nccl_reduce(
         ... def summed(first, second):
         ...     return nccl_reduce([first, second], "sum")
     """
-    if _unknown:
-        raise NcclReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NcclReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,10 @@ class Abort(Op):
             *,
             error_msg: StringLike = default(""),
             exit_without_error: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(error_msg=error_msg, exit_without_error=exit_without_error)
 
         def with_error_msg(self, error_msg: StringLike) -> Self:
@@ -86,7 +89,7 @@ class Abort(Op):
         return AbortInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> Abort:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> Abort:
         """Ends the process at once.
 
         With `exit_without_error` the process exits with status 0; otherwise it gets
@@ -113,6 +116,8 @@ class Abort(Op):
             >>> with tf.Graph().as_default():
             ...     crash = abort(error_msg="worker 3 is gone")
         """
+        if _unknown:
+            raise Abort._create_refused((), _unknown)
         op: Abort = new(Abort)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -147,7 +152,7 @@ MERGE = Abort.Options.merge
 
 @explained
 def abort(
-    *,
+    *_surplus: Never,
     error_msg: StringLike = "",
     exit_without_error: bool = False,
     name: str | None = None,
@@ -178,8 +183,8 @@ def abort(
         >>> with tf.Graph().as_default():
         ...     crash = abort(error_msg="worker 3 is gone")
     """
-    if _unknown:
-        raise Abort._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Abort._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -109,7 +109,10 @@ class Case(Op):
             self,
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:
@@ -127,6 +130,7 @@ class Case(Op):
         Tout: Sequence[AnyDTypeLike],
         branches: Sequence[FunctionLike],
         *options: Options,
+        **_unknown: Never,
     ) -> Case:
         """Calls one of several functions, by a number.
 
@@ -171,6 +175,8 @@ class Case(Op):
             ...  for i in (0, 1, 7)]
             [np.float32(6.0), np.float32(9.0), np.float32(9.0)]
         """
+        if _unknown:
+            raise Case._create_refused((), _unknown)
         op: Case = new(Case)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ def case(
     input: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     branches: Sequence[FunctionLike],
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def case(
         ...  for i in (0, 1, 7)]
         [np.float32(6.0), np.float32(9.0), np.float32(9.0)]
     """
-    if _unknown:
-        raise Case._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Case._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -58,7 +58,12 @@ class ConsumeMutexLock(Op):
         return ConsumeMutexLockInputs(self)
 
     @staticmethod
-    def create(scope: Scope, mutex_lock: TensorOperand[TVariant]) -> ConsumeMutexLock:
+    def create(
+        scope: Scope,
+        mutex_lock: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ConsumeMutexLock:
         """Keeps a lock held until it runs.
 
         It takes what MutexLock gave and does nothing with it. Put it after all that the
@@ -81,6 +86,8 @@ class ConsumeMutexLock(Op):
             >>> lock = opwright.control_flow.mutex_lock(mutex)
             >>> consume_mutex_lock(lock)
         """
+        if _unknown or _surplus:
+            raise ConsumeMutexLock._create_refused(_surplus, _unknown)
         op: ConsumeMutexLock = new(ConsumeMutexLock)
         fast_path_error = None
         try:
@@ -94,7 +101,10 @@ class ConsumeMutexLock(Op):
 
 @explained
 def consume_mutex_lock(
-    mutex_lock: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    mutex_lock: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Keeps a lock held until it runs.
 
@@ -119,8 +129,8 @@ def consume_mutex_lock(
         >>> lock = opwright.control_flow.mutex_lock(mutex)
         >>> consume_mutex_lock(lock)
     """
-    if _unknown:
-        raise ConsumeMutexLock._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConsumeMutexLock._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

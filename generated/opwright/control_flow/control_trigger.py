@@ -57,7 +57,7 @@ class ControlTrigger(Op):
         return ControlTriggerInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> ControlTrigger:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> ControlTrigger:
         """Does nothing, even where what it waits for is dead.
 
         An op that waits for a dead one, on the side of a Switch that was not taken, is
@@ -83,6 +83,8 @@ class ControlTrigger(Op):
             ...         print(session.run(on * 2))
             6.0
         """
+        if _unknown or _surplus:
+            raise ControlTrigger._create_refused(_surplus, _unknown)
         op: ControlTrigger = new(ControlTrigger)
         fast_path_error = None
         try:
@@ -95,7 +97,9 @@ class ControlTrigger(Op):
 
 
 @explained
-def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation | None:
+def control_trigger(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Operation | None:
     """Does nothing, even where what it waits for is dead.
 
     An op that waits for a dead one, on the side of a Switch that was not taken, is dead
@@ -122,8 +126,8 @@ def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation 
         ...         print(session.run(on * 2))
         6.0
     """
-    if _unknown:
-        raise ControlTrigger._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ControlTrigger._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

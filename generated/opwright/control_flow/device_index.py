@@ -66,7 +66,12 @@ class DeviceIndex(TensorOp[TInt32]):
         return DeviceIndexInputs(self)
 
     @staticmethod
-    def create(scope: Scope, device_names: Sequence[StringLike]) -> DeviceIndex:
+    def create(
+        scope: Scope,
+        device_names: Sequence[StringLike],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> DeviceIndex:
         """Tells which of some kinds of devices it runs on.
 
         The output is the place in the list of the type of the device, "CPU" or "GPU",
@@ -93,6 +98,8 @@ class DeviceIndex(TensorOp[TInt32]):
             ...     device_index(["GPU", "CPU"]).numpy()
             np.int32(1)
         """
+        if _unknown or _surplus:
+            raise DeviceIndex._create_refused(_surplus, _unknown)
         op: DeviceIndex = new(DeviceIndex)
         fast_path_error = None
         try:
@@ -108,7 +115,10 @@ class DeviceIndex(TensorOp[TInt32]):
 
 @explained
 def device_index(
-    device_names: Sequence[StringLike], *, name: str | None = None, **_unknown: Never
+    device_names: Sequence[StringLike],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Tells which of some kinds of devices it runs on.
 
@@ -136,8 +146,8 @@ def device_index(
         ...     device_index(["GPU", "CPU"]).numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise DeviceIndex._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeviceIndex._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

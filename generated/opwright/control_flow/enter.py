@@ -100,7 +100,10 @@ class Enter(TensorOp[T]):
             *,
             is_constant: bool = default(False),
             parallel_iterations: int = default(10),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(is_constant=is_constant, parallel_iterations=parallel_iterations)
 
         def with_is_constant(self, is_constant: bool) -> Self:
@@ -115,7 +118,11 @@ class Enter(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: AnyOperand[U], frame_name: StringLike, *options: Options
+        scope: Scope,
+        data: AnyOperand[U],
+        frame_name: StringLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> Enter[U]:
         """Brings a tensor into a loop.
 
@@ -154,6 +161,8 @@ class Enter(TensorOp[T]):
             ...     print(session.run(opwright.control_flow.exit(inside)))
             3.0
         """
+        if _unknown:
+            raise Enter._create_refused((), _unknown)
         op: Enter[U] = new(Enter)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -194,7 +203,7 @@ MERGE = Enter.Options.merge
 def enter(
     data: AnyOperand[U],
     frame_name: StringLike,
-    *,
+    *_surplus: Never,
     is_constant: bool = False,
     parallel_iterations: int = 10,
     name: str | None = None,
@@ -235,8 +244,8 @@ def enter(
         ...     print(session.run(opwright.control_flow.exit(inside)))
         3.0
     """
-    if _unknown:
-        raise Enter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Enter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

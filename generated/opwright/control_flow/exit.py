@@ -71,7 +71,9 @@ class Exit(TensorOp[T]):
         return ExitInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: AnyOperand[U]) -> Exit[U]:
+    def create(
+        scope: Scope, data: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> Exit[U]:
         """Brings a tensor out of a loop.
 
         What reaches it in the last turn goes on in the frame around the loop that Enter
@@ -101,6 +103,8 @@ class Exit(TensorOp[T]):
             ...     print(session.run(exit(inside)))
             3.0
         """
+        if _unknown or _surplus:
+            raise Exit._create_refused(_surplus, _unknown)
         op: Exit[U] = new(Exit)
         fast_path_error = None
         try:
@@ -114,7 +118,7 @@ class Exit(TensorOp[T]):
 
 @explained
 def exit(
-    data: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    data: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Brings a tensor out of a loop.
 
@@ -145,8 +149,8 @@ def exit(
         ...     print(session.run(exit(inside)))
         3.0
     """
-    if _unknown:
-        raise Exit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Exit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

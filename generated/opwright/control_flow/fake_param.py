@@ -78,7 +78,11 @@ class FakeParam(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FakeParam[UDtype]:
         """Stands for a tensor that is never used.
 
@@ -107,6 +111,8 @@ class FakeParam(TensorOp[Dtype]):
             >>> unused.dtype, unused.shape
             (tf.float32, TensorShape([2]))
         """
+        if _unknown or _surplus:
+            raise FakeParam._create_refused(_surplus, _unknown)
         op: FakeParam[UDtype] = new(FakeParam)
         fast_path_error = None
         try:
@@ -130,7 +136,7 @@ class FakeParam(TensorOp[Dtype]):
 def fake_param(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -161,8 +167,8 @@ def fake_param(
         >>> unused.dtype, unused.shape
         (tf.float32, TensorShape([2]))
     """
-    if _unknown:
-        raise FakeParam._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeParam._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

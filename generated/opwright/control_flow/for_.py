@@ -97,6 +97,8 @@ class For(Op):
         delta: Operand[TInt32],
         input: Sequence[AnyOperand[AnyDType]],
         body: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> For:
         """Calls a function for each number of a range.
 
@@ -135,6 +137,8 @@ class For(Op):
             >>> for_(0, 4, 1, [10], add)[0].numpy()
             np.int32(16)
         """
+        if _unknown or _surplus:
+            raise For._create_refused(_surplus, _unknown)
         op: For = new(For)
         fast_path_error = None
         try:
@@ -186,7 +190,7 @@ def for_(
     delta: Operand[TInt32],
     input: Sequence[AnyOperand[AnyDType]],
     body: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -226,8 +230,8 @@ def for_(
         >>> for_(0, 4, 1, [10], add)[0].numpy()
         np.int32(16)
     """
-    if _unknown:
-        raise For._unknown(_unknown)
+    if _unknown or _surplus:
+        raise For._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

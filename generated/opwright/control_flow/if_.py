@@ -113,7 +113,10 @@ class If(Op):
             self,
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:
@@ -132,6 +135,7 @@ class If(Op):
         then_branch: FunctionLike,
         else_branch: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> If:
         """Calls one of two functions, by a condition.
 
@@ -181,6 +185,8 @@ class If(Op):
             >>> if_(False, [[3.0, 4.0]], [tf.float32], double, square)[0].numpy()
             array([ 9., 16.], dtype=float32)
         """
+        if _unknown:
+            raise If._create_refused((), _unknown)
         op: If = new(If)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def if_(
     Tout: Sequence[AnyDTypeLike],
     then_branch: FunctionLike,
     else_branch: FunctionLike,
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -280,8 +286,8 @@ def if_(
         >>> if_(False, [[3.0, 4.0]], [tf.float32], double, square)[0].numpy()
         array([ 9., 16.], dtype=float32)
     """
-    if _unknown:
-        raise If._unknown(_unknown)
+    if _unknown or _surplus:
+        raise If._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -67,7 +67,9 @@ class LoopCond(TensorOp[TBool]):
         return LoopCondInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TBool]) -> LoopCond:
+    def create(
+        scope: Scope, input: Operand[TBool], *_surplus: Never, **_unknown: Never
+    ) -> LoopCond:
         """Marks the condition of a loop.
 
         It passes on what it gets: that it is there tells the runtime, and the gradient,
@@ -94,6 +96,8 @@ class LoopCond(TensorOp[TBool]):
             >>> bool(loop_cond(True))
             True
         """
+        if _unknown or _surplus:
+            raise LoopCond._create_refused(_surplus, _unknown)
         op: LoopCond = new(LoopCond)
         fast_path_error = None
         try:
@@ -111,7 +115,7 @@ class LoopCond(TensorOp[TBool]):
 
 @explained
 def loop_cond(
-    input: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    input: Operand[TBool], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Marks the condition of a loop.
 
@@ -139,8 +143,8 @@ def loop_cond(
         >>> bool(loop_cond(True))
         True
     """
-    if _unknown:
-        raise LoopCond._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoopCond._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -98,7 +98,12 @@ class Merge(Op, Generic[T]):
         return MergeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, inputs: Sequence[AnyOperand[U]]) -> Merge[U]:
+    def create(
+        scope: Scope,
+        inputs: Sequence[AnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Merge[U]:
         """Passes on the first tensor that is there.
 
         Of its inputs all but one are dead, as Switch leaves them, or come later: the
@@ -132,6 +137,8 @@ class Merge(Op, Generic[T]):
             ...     print(session.run(list(merged)))
             [np.float32(30.0), np.int32(1)]
         """
+        if _unknown or _surplus:
+            raise Merge._create_refused(_surplus, _unknown)
         op: Merge[U] = new(Merge)
         fast_path_error = None
         try:
@@ -151,7 +158,10 @@ class Merge(Op, Generic[T]):
 
 @explained
 def merge(
-    inputs: Sequence[AnyOperand[U]], *, name: str | None = None, **_unknown: Never
+    inputs: Sequence[AnyOperand[U]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> MergeOutputs[U]:
     """Passes on the first tensor that is there.
 
@@ -185,8 +195,8 @@ def merge(
         ...     print(session.run(list(merged)))
         [np.float32(30.0), np.int32(1)]
     """
-    if _unknown:
-        raise Merge._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Merge._refused(_surplus, _unknown)
     fast_path_error = None
     _result: MergeOutputs[U]
     try:

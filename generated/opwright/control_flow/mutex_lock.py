@@ -66,7 +66,12 @@ class MutexLock(TensorOp[TVariant]):
         return MutexLockInputs(self)
 
     @staticmethod
-    def create(scope: Scope, mutex: TensorOperand[TResource]) -> MutexLock:
+    def create(
+        scope: Scope,
+        mutex: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> MutexLock:
         """Waits for a lock and takes it.
 
         The lock is free again when the output no longer lives: in a graph, when the
@@ -96,6 +101,8 @@ class MutexLock(TensorOp[TVariant]):
             (tf.variant, TensorShape([]))
             >>> opwright.control_flow.consume_mutex_lock(lock)
         """
+        if _unknown or _surplus:
+            raise MutexLock._create_refused(_surplus, _unknown)
         op: MutexLock = new(MutexLock)
         fast_path_error = None
         try:
@@ -109,7 +116,10 @@ class MutexLock(TensorOp[TVariant]):
 
 @explained
 def mutex_lock(
-    mutex: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    mutex: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Waits for a lock and takes it.
 
@@ -139,8 +149,8 @@ def mutex_lock(
         (tf.variant, TensorShape([]))
         >>> opwright.control_flow.consume_mutex_lock(lock)
     """
-    if _unknown:
-        raise MutexLock._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutexLock._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -83,7 +83,10 @@ class MutexV2(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -97,7 +100,7 @@ class MutexV2(TensorOp[TResource]):
         return MutexV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> MutexV2:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> MutexV2:
         """Makes or finds a lock that one caller holds at a time.
 
         MutexLock waits for it and takes it; it is held as long as the tensor that
@@ -130,6 +133,8 @@ class MutexV2(TensorOp[TResource]):
             >>> lock = opwright.control_flow.mutex_lock(mutex)
             >>> opwright.control_flow.consume_mutex_lock(lock)
         """
+        if _unknown:
+            raise MutexV2._create_refused((), _unknown)
         op: MutexV2 = new(MutexV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -161,7 +166,7 @@ MERGE = MutexV2.Options.merge
 
 @explained
 def mutex_v2(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -198,8 +203,8 @@ def mutex_v2(
         >>> lock = opwright.control_flow.mutex_lock(mutex)
         >>> opwright.control_flow.consume_mutex_lock(lock)
     """
-    if _unknown:
-        raise MutexV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutexV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

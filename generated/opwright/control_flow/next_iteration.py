@@ -70,7 +70,9 @@ class NextIteration(TensorOp[T]):
         return NextIterationInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: AnyOperand[U]) -> NextIteration[U]:
+    def create(
+        scope: Scope, data: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> NextIteration[U]:
         """Hands a tensor to the next turn of a loop.
 
         Its output goes back to the Merge at the head of the loop, the one cycle that
@@ -99,6 +101,8 @@ class NextIteration(TensorOp[T]):
             >>> again.shape
             TensorShape([2])
         """
+        if _unknown or _surplus:
+            raise NextIteration._create_refused(_surplus, _unknown)
         op: NextIteration[U] = new(NextIteration)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class NextIteration(TensorOp[T]):
 
 @explained
 def next_iteration(
-    data: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    data: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Hands a tensor to the next turn of a loop.
 
@@ -142,8 +146,8 @@ def next_iteration(
         >>> again.shape
         TensorShape([2])
     """
-    if _unknown:
-        raise NextIteration._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NextIteration._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

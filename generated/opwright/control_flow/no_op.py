@@ -54,7 +54,7 @@ class NoOp(Op):
         return NoOpInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> NoOp:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> NoOp:
         """Does nothing.
 
         In a graph it gathers control dependencies: to run it is to run all that it
@@ -77,6 +77,8 @@ class NoOp(Op):
             ...     with tf.control_dependencies([tf.constant(1)]):
             ...         done = no_op()
         """
+        if _unknown or _surplus:
+            raise NoOp._create_refused(_surplus, _unknown)
         op: NoOp = new(NoOp)
         fast_path_error = None
         try:
@@ -89,7 +91,9 @@ class NoOp(Op):
 
 
 @explained
-def no_op(*, name: str | None = None, **_unknown: Never) -> Operation | None:
+def no_op(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Operation | None:
     """Does nothing.
 
     In a graph it gathers control dependencies: to run it is to run all that it waits
@@ -112,8 +116,8 @@ def no_op(*, name: str | None = None, **_unknown: Never) -> Operation | None:
         ...     with tf.control_dependencies([tf.constant(1)]):
         ...         done = no_op()
     """
-    if _unknown:
-        raise NoOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NoOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -97,7 +97,10 @@ class RefEnter(TensorOp[T]):
             *,
             is_constant: bool = default(False),
             parallel_iterations: int = default(10),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(is_constant=is_constant, parallel_iterations=parallel_iterations)
 
         def with_is_constant(self, is_constant: bool) -> Self:
@@ -112,7 +115,11 @@ class RefEnter(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: TensorOperand[U], frame_name: StringLike, *options: Options
+        scope: Scope,
+        data: TensorOperand[U],
+        frame_name: StringLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> RefEnter[U]:
         """Brings a reference to a variable into a loop.
 
@@ -148,6 +155,8 @@ class RefEnter(TensorOp[T]):
             ...     print(session.run(opwright.control_flow.ref_exit(inside)))
             [1. 2.]
         """
+        if _unknown:
+            raise RefEnter._create_refused((), _unknown)
         op: RefEnter[U] = new(RefEnter)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -188,7 +197,7 @@ MERGE = RefEnter.Options.merge
 def ref_enter(
     data: TensorOperand[U],
     frame_name: StringLike,
-    *,
+    *_surplus: Never,
     is_constant: bool = False,
     parallel_iterations: int = 10,
     name: str | None = None,
@@ -226,8 +235,8 @@ def ref_enter(
         ...     print(session.run(opwright.control_flow.ref_exit(inside)))
         [1. 2.]
     """
-    if _unknown:
-        raise RefEnter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefEnter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

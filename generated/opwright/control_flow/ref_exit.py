@@ -69,7 +69,9 @@ class RefExit(TensorOp[T]):
         return RefExitInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: TensorOperand[U]) -> RefExit[U]:
+    def create(
+        scope: Scope, data: TensorOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> RefExit[U]:
         """Brings a reference to a variable out of a loop.
 
         Exit for references; Enter tells how loops are built. References of TensorFlow 1
@@ -97,6 +99,8 @@ class RefExit(TensorOp[T]):
             ...     print(session.run(ref_exit(inside)))
             [1. 2.]
         """
+        if _unknown or _surplus:
+            raise RefExit._create_refused(_surplus, _unknown)
         op: RefExit[U] = new(RefExit)
         fast_path_error = None
         try:
@@ -110,7 +114,7 @@ class RefExit(TensorOp[T]):
 
 @explained
 def ref_exit(
-    data: TensorOperand[U], *, name: str | None = None, **_unknown: Never
+    data: TensorOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Brings a reference to a variable out of a loop.
 
@@ -139,8 +143,8 @@ def ref_exit(
         ...     print(session.run(ref_exit(inside)))
         [1. 2.]
     """
-    if _unknown:
-        raise RefExit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefExit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

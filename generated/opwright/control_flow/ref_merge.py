@@ -93,7 +93,12 @@ class RefMerge(Op, Generic[T]):
         return RefMergeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, inputs: Sequence[TensorOperand[U]]) -> RefMerge[U]:
+    def create(
+        scope: Scope,
+        inputs: Sequence[TensorOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RefMerge[U]:
         """Passes on the first reference that is there.
 
         Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
@@ -124,6 +129,8 @@ class RefMerge(Op, Generic[T]):
             ...     print(session.run(list(ref_merge([off, on]))))
             [array([1., 2.], dtype=float32), np.int32(1)]
         """
+        if _unknown or _surplus:
+            raise RefMerge._create_refused(_surplus, _unknown)
         op: RefMerge[U] = new(RefMerge)
         fast_path_error = None
         try:
@@ -139,7 +146,10 @@ class RefMerge(Op, Generic[T]):
 
 @explained
 def ref_merge(
-    inputs: Sequence[TensorOperand[U]], *, name: str | None = None, **_unknown: Never
+    inputs: Sequence[TensorOperand[U]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> RefMergeOutputs[U]:
     """Passes on the first reference that is there.
 
@@ -171,8 +181,8 @@ def ref_merge(
         ...     print(session.run(list(ref_merge([off, on]))))
         [array([1., 2.], dtype=float32), np.int32(1)]
     """
-    if _unknown:
-        raise RefMerge._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefMerge._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RefMergeOutputs[U]
     try:

@@ -68,7 +68,9 @@ class RefNextIteration(TensorOp[T]):
         return RefNextIterationInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: TensorOperand[U]) -> RefNextIteration[U]:
+    def create(
+        scope: Scope, data: TensorOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> RefNextIteration[U]:
         """Hands a reference to a variable to the next turn of a loop.
 
         NextIteration for references; Enter tells how loops are built. References of
@@ -96,6 +98,8 @@ class RefNextIteration(TensorOp[T]):
             >>> again.shape
             TensorShape([2])
         """
+        if _unknown or _surplus:
+            raise RefNextIteration._create_refused(_surplus, _unknown)
         op: RefNextIteration[U] = new(RefNextIteration)
         fast_path_error = None
         try:
@@ -109,7 +113,7 @@ class RefNextIteration(TensorOp[T]):
 
 @explained
 def ref_next_iteration(
-    data: TensorOperand[U], *, name: str | None = None, **_unknown: Never
+    data: TensorOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Hands a reference to a variable to the next turn of a loop.
 
@@ -137,8 +141,8 @@ def ref_next_iteration(
         >>> again.shape
         TensorShape([2])
     """
-    if _unknown:
-        raise RefNextIteration._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefNextIteration._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

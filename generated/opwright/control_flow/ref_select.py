@@ -87,7 +87,11 @@ class RefSelect(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, index: Operand[TInt32], inputs: Sequence[TensorOperand[U]]
+        scope: Scope,
+        index: Operand[TInt32],
+        inputs: Sequence[TensorOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RefSelect[U]:
         """Passes on one of several references to variables, by a number.
 
@@ -118,6 +122,8 @@ class RefSelect(TensorOp[T]):
             ...     print(session.run(ref_select(1, refs)))
             [7.]
         """
+        if _unknown or _surplus:
+            raise RefSelect._create_refused(_surplus, _unknown)
         op: RefSelect[U] = new(RefSelect)
         fast_path_error = None
         try:
@@ -142,7 +148,7 @@ class RefSelect(TensorOp[T]):
 def ref_select(
     index: Operand[TInt32],
     inputs: Sequence[TensorOperand[U]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -175,8 +181,8 @@ def ref_select(
         ...     print(session.run(ref_select(1, refs)))
         [7.]
     """
-    if _unknown:
-        raise RefSelect._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefSelect._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -95,7 +95,11 @@ class RefSwitch(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: TensorOperand[U], pred: Operand[TBool]
+        scope: Scope,
+        data: TensorOperand[U],
+        pred: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RefSwitch[U]:
         """Sends a reference to a variable to one of two outputs.
 
@@ -128,6 +132,8 @@ class RefSwitch(Op, Generic[T]):
             ...     print(session.run(on))
             [1. 2.]
         """
+        if _unknown or _surplus:
+            raise RefSwitch._create_refused(_surplus, _unknown)
         op: RefSwitch[U] = new(RefSwitch)
         fast_path_error = None
         try:
@@ -149,7 +155,7 @@ class RefSwitch(Op, Generic[T]):
 def ref_switch(
     data: TensorOperand[U],
     pred: Operand[TBool],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RefSwitchOutputs[U]:
@@ -184,8 +190,8 @@ def ref_switch(
         ...     print(session.run(on))
         [1. 2.]
     """
-    if _unknown:
-        raise RefSwitch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RefSwitch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RefSwitchOutputs[U]
     try:

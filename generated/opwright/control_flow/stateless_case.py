@@ -109,7 +109,10 @@ class StatelessCase(Op):
             self,
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:
@@ -127,6 +130,7 @@ class StatelessCase(Op):
         Tout: Sequence[AnyDTypeLike],
         branches: Sequence[FunctionLike],
         *options: Options,
+        **_unknown: Never,
     ) -> StatelessCase:
         """Calls one of several functions, by a number, without effects.
 
@@ -171,6 +175,8 @@ class StatelessCase(Op):
             ...  for i in (0, 1, 7)]
             [np.float32(6.0), np.float32(9.0), np.float32(9.0)]
         """
+        if _unknown:
+            raise StatelessCase._create_refused((), _unknown)
         op: StatelessCase = new(StatelessCase)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ def stateless_case(
     input: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     branches: Sequence[FunctionLike],
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def stateless_case(
         ...  for i in (0, 1, 7)]
         [np.float32(6.0), np.float32(9.0), np.float32(9.0)]
     """
-    if _unknown:
-        raise StatelessCase._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessCase._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -112,7 +112,10 @@ class StatelessIf(Op):
             self,
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:
@@ -131,6 +134,7 @@ class StatelessIf(Op):
         then_branch: FunctionLike,
         else_branch: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> StatelessIf:
         """Calls one of two functions, by a condition, without effects.
 
@@ -180,6 +184,8 @@ class StatelessIf(Op):
             >>> stateless_if(False, [[3.0, 4.0]], [tf.float32], double, square)[0].numpy()
             array([ 9., 16.], dtype=float32)
         """
+        if _unknown:
+            raise StatelessIf._create_refused((), _unknown)
         op: StatelessIf = new(StatelessIf)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def stateless_if(
     Tout: Sequence[AnyDTypeLike],
     then_branch: FunctionLike,
     else_branch: FunctionLike,
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -278,8 +284,8 @@ def stateless_if(
         >>> stateless_if(False, [[3.0, 4.0]], [tf.float32], double, square)[0].numpy()
         array([ 9., 16.], dtype=float32)
     """
-    if _unknown:
-        raise StatelessIf._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessIf._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -109,7 +109,10 @@ class StatelessWhile(Op):
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
             parallel_iterations: int = default(10),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 output_shapes=output_shapes, parallel_iterations=parallel_iterations
             )
@@ -131,6 +134,7 @@ class StatelessWhile(Op):
         cond: FunctionLike,
         body: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> StatelessWhile:
         """Calls a function again and again while a condition holds, purely.
 
@@ -178,6 +182,8 @@ class StatelessWhile(Op):
             >>> stateless_while([3], small, double)[0].numpy()
             np.int32(96)
         """
+        if _unknown:
+            raise StatelessWhile._create_refused((), _unknown)
         op: StatelessWhile = new(StatelessWhile)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def stateless_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,
     body: FunctionLike,
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     parallel_iterations: int = 10,
     name: str | None = None,
@@ -274,8 +280,8 @@ def stateless_while(
         >>> stateless_while([3], small, double)[0].numpy()
         np.int32(96)
     """
-    if _unknown:
-        raise StatelessWhile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessWhile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

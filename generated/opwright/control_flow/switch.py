@@ -95,7 +95,13 @@ class Switch(Op, Generic[T]):
         return SwitchInputs(self)
 
     @staticmethod
-    def create(scope: Scope, data: AnyOperand[U], pred: Operand[TBool]) -> Switch[U]:
+    def create(
+        scope: Scope,
+        data: AnyOperand[U],
+        pred: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Switch[U]:
         """Sends a tensor to one of two outputs.
 
         The other output is dead: ops that need it do not run, and are dead too, up to a
@@ -128,6 +134,8 @@ class Switch(Op, Generic[T]):
             ...     print(session.run(merged.output))
             30.0
         """
+        if _unknown or _surplus:
+            raise Switch._create_refused(_surplus, _unknown)
         op: Switch[U] = new(Switch)
         fast_path_error = None
         try:
@@ -149,7 +157,7 @@ class Switch(Op, Generic[T]):
 def switch(
     data: AnyOperand[U],
     pred: Operand[TBool],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SwitchOutputs[U]:
@@ -185,8 +193,8 @@ def switch(
         ...     print(session.run(merged.output))
         30.0
     """
-    if _unknown:
-        raise Switch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Switch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SwitchOutputs[U]
     try:

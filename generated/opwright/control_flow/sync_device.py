@@ -52,7 +52,7 @@ class SyncDevice(Op):
         return SyncDeviceInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> SyncDevice:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> SyncDevice:
         """Waits until a device has done all that it was given.
 
         GPUs work through their queue while the program goes on: the op returns when the
@@ -73,6 +73,8 @@ class SyncDevice(Op):
             >>> with tf.device("CPU:0"):
             ...     sync_device()
         """
+        if _unknown or _surplus:
+            raise SyncDevice._create_refused(_surplus, _unknown)
         op: SyncDevice = new(SyncDevice)
         fast_path_error = None
         try:
@@ -85,7 +87,9 @@ class SyncDevice(Op):
 
 
 @explained
-def sync_device(*, name: str | None = None, **_unknown: Never) -> Operation | None:
+def sync_device(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Operation | None:
     """Waits until a device has done all that it was given.
 
     GPUs work through their queue while the program goes on: the op returns when the
@@ -106,8 +110,8 @@ def sync_device(*, name: str | None = None, **_unknown: Never) -> Operation | No
         >>> with tf.device("CPU:0"):
         ...     sync_device()
     """
-    if _unknown:
-        raise SyncDevice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SyncDevice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

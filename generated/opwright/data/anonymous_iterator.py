@@ -84,6 +84,8 @@ class AnonymousIterator(TensorOp[TResource]):
         scope: Scope,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousIterator:
         """Makes an iterator without a name that nothing deletes by itself.
 
@@ -118,6 +120,8 @@ class AnonymousIterator(TensorOp[TResource]):
             >>> int(first)
             7
         """
+        if _unknown or _surplus:
+            raise AnonymousIterator._create_refused(_surplus, _unknown)
         op: AnonymousIterator = new(AnonymousIterator)
         fast_path_error = None
         try:
@@ -146,7 +150,7 @@ class AnonymousIterator(TensorOp[TResource]):
 def anonymous_iterator(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -182,8 +186,8 @@ def anonymous_iterator(
         >>> int(first)
         7
     """
-    if _unknown:
-        raise AnonymousIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -97,6 +97,8 @@ class AnonymousIteratorV2(Op):
         scope: Scope,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousIteratorV2:
         """Makes an iterator that lives as long as its handle, with a deleter of no
         use.
@@ -133,6 +135,8 @@ class AnonymousIteratorV2(Op):
             >>> int(first)
             7
         """
+        if _unknown or _surplus:
+            raise AnonymousIteratorV2._create_refused(_surplus, _unknown)
         op: AnonymousIteratorV2 = new(AnonymousIteratorV2)
         fast_path_error = None
         try:
@@ -161,7 +165,7 @@ class AnonymousIteratorV2(Op):
 def anonymous_iterator_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> AnonymousIteratorV2Outputs:
@@ -199,8 +203,8 @@ def anonymous_iterator_v2(
         >>> int(first)
         7
     """
-    if _unknown:
-        raise AnonymousIteratorV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousIteratorV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AnonymousIteratorV2Outputs
     try:

@@ -83,6 +83,8 @@ class AnonymousIteratorV3(TensorOp[TResource]):
         scope: Scope,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousIteratorV3:
         """Makes an iterator that lives as long as its handle.
 
@@ -117,6 +119,8 @@ class AnonymousIteratorV3(TensorOp[TResource]):
             >>> int(first)
             7
         """
+        if _unknown or _surplus:
+            raise AnonymousIteratorV3._create_refused(_surplus, _unknown)
         op: AnonymousIteratorV3 = new(AnonymousIteratorV3)
         fast_path_error = None
         try:
@@ -145,7 +149,7 @@ class AnonymousIteratorV3(TensorOp[TResource]):
 def anonymous_iterator_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -182,8 +186,8 @@ def anonymous_iterator_v3(
         >>> int(first)
         7
     """
-    if _unknown:
-        raise AnonymousIteratorV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousIteratorV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -78,7 +78,9 @@ class AnonymousMemoryCache(Op):
         return AnonymousMemoryCacheInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> AnonymousMemoryCache:
+    def create(
+        scope: Scope, *_surplus: Never, **_unknown: Never
+    ) -> AnonymousMemoryCache:
         """Makes a cache in memory for CacheDatasetV2.
 
         The cache is empty at first, and lives as long as a copy of its handle, such as
@@ -107,6 +109,8 @@ class AnonymousMemoryCache(Op):
             >>> int(opwright.data.dataset_cardinality(kept))
             3
         """
+        if _unknown or _surplus:
+            raise AnonymousMemoryCache._create_refused(_surplus, _unknown)
         op: AnonymousMemoryCache = new(AnonymousMemoryCache)
         fast_path_error = None
         try:
@@ -122,7 +126,7 @@ class AnonymousMemoryCache(Op):
 
 @explained
 def anonymous_memory_cache(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> AnonymousMemoryCacheOutputs:
     """Makes a cache in memory for CacheDatasetV2.
 
@@ -152,8 +156,8 @@ def anonymous_memory_cache(
         >>> int(opwright.data.dataset_cardinality(kept))
         3
     """
-    if _unknown:
-        raise AnonymousMemoryCache._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMemoryCache._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AnonymousMemoryCacheOutputs
     try:

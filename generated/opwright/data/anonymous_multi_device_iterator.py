@@ -104,6 +104,8 @@ class AnonymousMultiDeviceIterator(Op):
         devices: Sequence[StringLike],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousMultiDeviceIterator:
         """Makes an iterator over several devices, with a deleter of no use.
 
@@ -142,6 +144,8 @@ class AnonymousMultiDeviceIterator(Op):
             >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
             [0, 2, 1, 3]
         """
+        if _unknown or _surplus:
+            raise AnonymousMultiDeviceIterator._create_refused(_surplus, _unknown)
         op: AnonymousMultiDeviceIterator = new(AnonymousMultiDeviceIterator)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def anonymous_multi_device_iterator(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> AnonymousMultiDeviceIteratorOutputs:
@@ -217,8 +221,8 @@ def anonymous_multi_device_iterator(
         >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
         [0, 2, 1, 3]
     """
-    if _unknown:
-        raise AnonymousMultiDeviceIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMultiDeviceIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AnonymousMultiDeviceIteratorOutputs
     try:

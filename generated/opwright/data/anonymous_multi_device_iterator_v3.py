@@ -87,6 +87,8 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
         devices: Sequence[StringLike],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousMultiDeviceIteratorV3:
         """Makes an iterator over several devices that lives as long as its handle.
 
@@ -122,6 +124,8 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
             >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
             [0, 2, 1, 3]
         """
+        if _unknown or _surplus:
+            raise AnonymousMultiDeviceIteratorV3._create_refused(_surplus, _unknown)
         op: AnonymousMultiDeviceIteratorV3 = new(AnonymousMultiDeviceIteratorV3)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def anonymous_multi_device_iterator_v3(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -195,8 +199,8 @@ def anonymous_multi_device_iterator_v3(
         >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
         [0, 2, 1, 3]
     """
-    if _unknown:
-        raise AnonymousMultiDeviceIteratorV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMultiDeviceIteratorV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

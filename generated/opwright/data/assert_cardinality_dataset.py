@@ -90,6 +90,8 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
         cardinality: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AssertCardinalityDataset:
         """Says how many elements a data set has, and checks it.
 
@@ -122,6 +124,8 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(five))
             5
         """
+        if _unknown or _surplus:
+            raise AssertCardinalityDataset._create_refused(_surplus, _unknown)
         op: AssertCardinalityDataset = new(AssertCardinalityDataset)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def assert_cardinality_dataset(
     cardinality: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -198,8 +202,8 @@ def assert_cardinality_dataset(
         >>> int(opwright.data.dataset_cardinality(five))
         5
     """
-    if _unknown:
-        raise AssertCardinalityDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssertCardinalityDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -92,6 +92,8 @@ class AssertNextDataset(TensorOp[TVariant]):
         transformations: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AssertNextDataset:
         """Checks which transformations follow it once tf.data has rewritten the
         graph.
@@ -130,6 +132,8 @@ class AssertNextDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data.take(2)]
             [0, 1]
         """
+        if _unknown or _surplus:
+            raise AssertNextDataset._create_refused(_surplus, _unknown)
         op: AssertNextDataset = new(AssertNextDataset)
         fast_path_error = None
         try:
@@ -162,7 +166,7 @@ def assert_next_dataset(
     transformations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -201,8 +205,8 @@ def assert_next_dataset(
         >>> [int(x) for x in data.take(2)]
         [0, 1]
     """
-    if _unknown:
-        raise AssertNextDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssertNextDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

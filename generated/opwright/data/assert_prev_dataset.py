@@ -93,6 +93,8 @@ class AssertPrevDataset(TensorOp[TVariant]):
         transformations: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AssertPrevDataset:
         """Checks which transformations precede it once tf.data has rewritten the
         graph.
@@ -131,6 +133,8 @@ class AssertPrevDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1]
         """
+        if _unknown or _surplus:
+            raise AssertPrevDataset._create_refused(_surplus, _unknown)
         op: AssertPrevDataset = new(AssertPrevDataset)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def assert_prev_dataset(
     transformations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -202,8 +206,8 @@ def assert_prev_dataset(
         >>> [int(x) for x in data]
         [0, 1]
     """
-    if _unknown:
-        raise AssertPrevDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssertPrevDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

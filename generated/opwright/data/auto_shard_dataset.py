@@ -122,7 +122,10 @@ class AutoShardDataset(TensorOp[TVariant]):
             *,
             auto_shard_policy: int = default(0),
             num_replicas: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(auto_shard_policy=auto_shard_policy, num_replicas=num_replicas)
 
         def with_auto_shard_policy(self, auto_shard_policy: int) -> Self:
@@ -144,6 +147,7 @@ class AutoShardDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> AutoShardDataset:
         """Divides a data set among workers, at the place where that is cheapest.
 
@@ -194,6 +198,8 @@ class AutoShardDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [2, 7]
         """
+        if _unknown:
+            raise AutoShardDataset._create_refused((), _unknown)
         op: AutoShardDataset = new(AutoShardDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -257,7 +263,7 @@ def auto_shard_dataset(
     index: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     auto_shard_policy: int = 0,
     num_replicas: int = 0,
     name: str | None = None,
@@ -312,8 +318,8 @@ def auto_shard_dataset(
         >>> [int(x) for x in data]
         [2, 7]
     """
-    if _unknown:
-        raise AutoShardDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AutoShardDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

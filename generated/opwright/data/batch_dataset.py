@@ -106,7 +106,10 @@ class BatchDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -124,6 +127,7 @@ class BatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> BatchDataset:
         """Stacks consecutive elements into batches; BatchDatasetV2 replaces it.
 
@@ -165,6 +169,8 @@ class BatchDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(pairs))  # three batches
             3
         """
+        if _unknown:
+            raise BatchDataset._create_refused((), _unknown)
         op: BatchDataset = new(BatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def batch_dataset(
     batch_size: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -261,8 +267,8 @@ def batch_dataset(
         >>> int(opwright.data.dataset_cardinality(pairs))  # three batches
         3
     """
-    if _unknown:
-        raise BatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -115,7 +115,10 @@ class BatchDatasetV2(TensorOp[TVariant]):
             *,
             parallel_copy: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(parallel_copy=parallel_copy, metadata=metadata)
 
         def with_parallel_copy(self, parallel_copy: bool) -> Self:
@@ -137,6 +140,7 @@ class BatchDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> BatchDatasetV2:
         """Stacks consecutive elements of a data set into batches.
 
@@ -185,6 +189,8 @@ class BatchDatasetV2(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1]), array([2, 3]), array([4])]
         """
+        if _unknown:
+            raise BatchDatasetV2._create_refused((), _unknown)
         op: BatchDatasetV2 = new(BatchDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -243,7 +249,7 @@ def batch_dataset_v2(
     drop_remainder: Operand[TBool],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     parallel_copy: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -295,8 +301,8 @@ def batch_dataset_v2(
         >>> list(data.as_numpy_iterator())
         [array([0, 1]), array([2, 3]), array([4])]
     """
-    if _unknown:
-        raise BatchDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -91,6 +91,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
         tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BytesProducedStatsDataset:
         """Records how many bytes each element has.
 
@@ -126,6 +128,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise BytesProducedStatsDataset._create_refused(_surplus, _unknown)
         op: BytesProducedStatsDataset = new(BytesProducedStatsDataset)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def bytes_produced_stats_dataset(
     tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -196,8 +200,8 @@ def bytes_produced_stats_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise BytesProducedStatsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BytesProducedStatsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

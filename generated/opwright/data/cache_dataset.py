@@ -98,7 +98,10 @@ class CacheDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -116,6 +119,7 @@ class CacheDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> CacheDataset:
         """Keeps what was read of a data set; CacheDatasetV2 replaces it.
 
@@ -153,6 +157,8 @@ class CacheDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise CacheDataset._create_refused((), _unknown)
         op: CacheDataset = new(CacheDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -196,7 +202,7 @@ def cache_dataset(
     filename: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -236,8 +242,8 @@ def cache_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise CacheDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CacheDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

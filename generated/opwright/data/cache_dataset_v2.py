@@ -107,7 +107,10 @@ class CacheDatasetV2(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -126,6 +129,7 @@ class CacheDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> CacheDatasetV2:
         """Keeps what was read of a data set, in memory or in files.
 
@@ -172,6 +176,8 @@ class CacheDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in data] + [int(x) for x in data]
             [0, 1, 2, 0, 1, 2]
         """
+        if _unknown:
+            raise CacheDatasetV2._create_refused((), _unknown)
         op: CacheDatasetV2 = new(CacheDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def cache_dataset_v2(
     cache: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def cache_dataset_v2(
         >>> [int(x) for x in data] + [int(x) for x in data]
         [0, 1, 2, 0, 1, 2]
     """
-    if _unknown:
-        raise CacheDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CacheDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

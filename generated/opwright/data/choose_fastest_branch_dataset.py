@@ -119,6 +119,8 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
         other_arguments_lengths: Sequence[int],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ChooseFastestBranchDataset:
         """Tries several functions of a data set, and goes on with the fastest.
 
@@ -175,6 +177,8 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(fast, spec)]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ChooseFastestBranchDataset._create_refused(_surplus, _unknown)
         op: ChooseFastestBranchDataset = new(ChooseFastestBranchDataset)
         fast_path_error = None
         try:
@@ -241,7 +245,7 @@ def choose_fastest_branch_dataset(
     other_arguments_lengths: Sequence[int],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -298,8 +302,8 @@ def choose_fastest_branch_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(fast, spec)]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ChooseFastestBranchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ChooseFastestBranchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

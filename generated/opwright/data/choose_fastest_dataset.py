@@ -96,6 +96,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
         num_experiments: int,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ChooseFastestDataset:
         """Tries several data sets that give the same, and goes on with the fastest.
 
@@ -135,6 +137,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ChooseFastestDataset._create_refused(_surplus, _unknown)
         op: ChooseFastestDataset = new(ChooseFastestDataset)
         fast_path_error = None
         try:
@@ -172,7 +176,7 @@ def choose_fastest_dataset(
     num_experiments: int,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -214,8 +218,8 @@ def choose_fastest_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ChooseFastestDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ChooseFastestDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

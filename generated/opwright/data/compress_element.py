@@ -72,7 +72,10 @@ class CompressElement(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, components: Sequence[AnyOperand[AnyDType]]
+        scope: Scope,
+        components: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CompressElement:
         """Packs the components of an element into one compressed variant.
 
@@ -102,6 +105,8 @@ class CompressElement(TensorOp[TVariant]):
             >>> zeros.shape, word.numpy()
             (TensorShape([1000]), b'word')
         """
+        if _unknown or _surplus:
+            raise CompressElement._create_refused(_surplus, _unknown)
         op: CompressElement = new(CompressElement)
         fast_path_error = None
         try:
@@ -118,7 +123,7 @@ class CompressElement(TensorOp[TVariant]):
 @explained
 def compress_element(
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -150,8 +155,8 @@ def compress_element(
         >>> zeros.shape, word.numpy()
         (TensorShape([1000]), b'word')
     """
-    if _unknown:
-        raise CompressElement._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CompressElement._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

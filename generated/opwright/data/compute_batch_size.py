@@ -70,7 +70,10 @@ class ComputeBatchSize(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant]
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ComputeBatchSize:
         """Says how many rows the elements of a data set have, if that is known.
 
@@ -100,6 +103,8 @@ class ComputeBatchSize(TensorOp[TInt64]):
             >>> [int(compute_batch_size(data._variant_tensor)) for data in sets]
             [4, -1]
         """
+        if _unknown or _surplus:
+            raise ComputeBatchSize._create_refused(_surplus, _unknown)
         op: ComputeBatchSize = new(ComputeBatchSize)
         fast_path_error = None
         try:
@@ -116,7 +121,7 @@ class ComputeBatchSize(TensorOp[TInt64]):
 @explained
 def compute_batch_size(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -148,8 +153,8 @@ def compute_batch_size(
         >>> [int(compute_batch_size(data._variant_tensor)) for data in sets]
         [4, -1]
     """
-    if _unknown:
-        raise ComputeBatchSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeBatchSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

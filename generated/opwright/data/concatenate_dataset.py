@@ -101,7 +101,10 @@ class ConcatenateDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -119,6 +122,7 @@ class ConcatenateDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ConcatenateDataset:
         """Appends one data set to another.
 
@@ -160,6 +164,8 @@ class ConcatenateDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 7, 8]
         """
+        if _unknown:
+            raise ConcatenateDataset._create_refused((), _unknown)
         op: ConcatenateDataset = new(ConcatenateDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +209,7 @@ def concatenate_dataset(
     another_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -248,8 +254,8 @@ def concatenate_dataset(
         >>> [int(x) for x in data]
         [0, 1, 7, 8]
     """
-    if _unknown:
-        raise ConcatenateDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConcatenateDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -116,6 +116,8 @@ class CSVDataset(TensorOp[TVariant]):
         select_cols: Operand[TInt64],
         record_defaults: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CSVDataset:
         """Makes a data set of the rows of CSV files; CSVDatasetV2 replaces it.
 
@@ -163,6 +165,8 @@ class CSVDataset(TensorOp[TVariant]):
             >>> [(int(a), float(b)) for a, b in data]
             [(1, 0.5), (2, 1.5)]
         """
+        if _unknown or _surplus:
+            raise CSVDataset._create_refused(_surplus, _unknown)
         op: CSVDataset = new(CSVDataset)
         fast_path_error = None
         try:
@@ -235,7 +239,7 @@ def csv_dataset(
     select_cols: Operand[TInt64],
     record_defaults: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -284,8 +288,8 @@ def csv_dataset(
         >>> [(int(a), float(b)) for a, b in data]
         [(1, 0.5), (2, 1.5)]
     """
-    if _unknown:
-        raise CSVDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CSVDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

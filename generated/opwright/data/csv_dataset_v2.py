@@ -127,6 +127,8 @@ class CSVDatasetV2(TensorOp[TVariant]):
         record_defaults: Sequence[AnyOperand[AnyDType]],
         exclude_cols: Operand[TInt64],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CSVDatasetV2:
         """Makes a data set of the rows of CSV files.
 
@@ -183,6 +185,8 @@ class CSVDatasetV2(TensorOp[TVariant]):
             >>> [(int(a), b.numpy()) for a, b in data]
             [(1, b'x'), (2, b'none')]
         """
+        if _unknown or _surplus:
+            raise CSVDatasetV2._create_refused(_surplus, _unknown)
         op: CSVDatasetV2 = new(CSVDatasetV2)
         fast_path_error = None
         try:
@@ -264,7 +268,7 @@ def csv_dataset_v2(
     record_defaults: Sequence[AnyOperand[AnyDType]],
     exclude_cols: Operand[TInt64],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -323,8 +327,8 @@ def csv_dataset_v2(
         >>> [(int(a), b.numpy()) for a, b in data]
         [(1, b'x'), (2, b'none')]
     """
-    if _unknown:
-        raise CSVDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CSVDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -136,7 +136,10 @@ class DataServiceDataset(TensorOp[TVariant]):
             data_transfer_protocol: StringLike = default(""),
             target_workers: StringLike = default("AUTO"),
             cross_trainer_cache_options: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
                 data_transfer_protocol=data_transfer_protocol,
@@ -181,6 +184,7 @@ class DataServiceDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> DataServiceDataset:
         """Reads a data set from tf.data service; DataServiceDatasetV4 replaces it.
 
@@ -234,6 +238,8 @@ class DataServiceDataset(TensorOp[TVariant]):
             ...     [[]]).shape
             TensorShape([])
         """
+        if _unknown:
+            raise DataServiceDataset._create_refused((), _unknown)
         op: DataServiceDataset = new(DataServiceDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -321,7 +327,7 @@ def data_service_dataset(
     iteration_counter: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     task_refresh_interval_hint_ms: int = -1,
     data_transfer_protocol: StringLike = "",
     target_workers: StringLike = "AUTO",
@@ -380,8 +386,8 @@ def data_service_dataset(
         ...     [[]]).shape
         TensorShape([])
     """
-    if _unknown:
-        raise DataServiceDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataServiceDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -142,7 +142,10 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
             data_transfer_protocol: StringLike = default(""),
             target_workers: StringLike = default("AUTO"),
             cross_trainer_cache_options: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
                 data_transfer_protocol=data_transfer_protocol,
@@ -189,6 +192,7 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> DataServiceDatasetV2:
         """Reads a data set from tf.data service, by a number; version 4 replaces it.
 
@@ -248,6 +252,8 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
             ...     [[]]).shape
             TensorShape([])
         """
+        if _unknown:
+            raise DataServiceDatasetV2._create_refused((), _unknown)
         op: DataServiceDatasetV2 = new(DataServiceDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -353,7 +359,7 @@ def data_service_dataset_v2(
     iteration_counter: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     task_refresh_interval_hint_ms: int = -1,
     data_transfer_protocol: StringLike = "",
     target_workers: StringLike = "AUTO",
@@ -418,8 +424,8 @@ def data_service_dataset_v2(
         ...     [[]]).shape
         TensorShape([])
     """
-    if _unknown:
-        raise DataServiceDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataServiceDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

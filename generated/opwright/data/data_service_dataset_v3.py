@@ -149,7 +149,10 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
             target_workers: StringLike = default("AUTO"),
             uncompress: bool = default(False),
             cross_trainer_cache_options: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
                 data_transfer_protocol=data_transfer_protocol,
@@ -201,6 +204,7 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
         output_shapes: Sequence[ShapeLike],
         uncompress_fn: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DataServiceDatasetV3:
         """Reads a data set from tf.data service, by a number; version 4 replaces it.
 
@@ -263,6 +267,8 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
             ...     -1, opwright.data.dummy_iteration_counter(), [tf.int64], [[]], f).shape
             TensorShape([])
         """
+        if _unknown:
+            raise DataServiceDatasetV3._create_refused((), _unknown)
         op: DataServiceDatasetV3 = new(DataServiceDatasetV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -375,7 +381,7 @@ def data_service_dataset_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     uncompress_fn: FunctionLike,
-    *,
+    *_surplus: Never,
     task_refresh_interval_hint_ms: int = -1,
     data_transfer_protocol: StringLike = "",
     target_workers: StringLike = "AUTO",
@@ -444,8 +450,8 @@ def data_service_dataset_v3(
         ...     -1, opwright.data.dummy_iteration_counter(), [tf.int64], [[]], f).shape
         TensorShape([])
     """
-    if _unknown:
-        raise DataServiceDatasetV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataServiceDatasetV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

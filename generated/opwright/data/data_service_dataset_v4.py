@@ -152,7 +152,10 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
             target_workers: StringLike = default("AUTO"),
             uncompress: bool = default(False),
             cross_trainer_cache_options: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
                 data_transfer_protocol=data_transfer_protocol,
@@ -204,6 +207,7 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
         output_shapes: Sequence[ShapeLike],
         uncompress_fn: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DataServiceDatasetV4:
         """Reads a data set from the workers of tf.data service.
 
@@ -272,6 +276,8 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
             ...     -1, opwright.data.dummy_iteration_counter(), [tf.int64], [[]], f).shape
             TensorShape([])
         """
+        if _unknown:
+            raise DataServiceDatasetV4._create_refused((), _unknown)
         op: DataServiceDatasetV4 = new(DataServiceDatasetV4)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -378,7 +384,7 @@ def data_service_dataset_v4(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     uncompress_fn: FunctionLike,
-    *,
+    *_surplus: Never,
     task_refresh_interval_hint_ms: int = -1,
     data_transfer_protocol: StringLike = "",
     target_workers: StringLike = "AUTO",
@@ -452,8 +458,8 @@ def data_service_dataset_v4(
         ...     -1, opwright.data.dummy_iteration_counter(), [tf.int64], [[]], f).shape
         TensorShape([])
     """
-    if _unknown:
-        raise DataServiceDatasetV4._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataServiceDatasetV4._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

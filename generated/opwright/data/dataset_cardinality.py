@@ -81,7 +81,10 @@ class DatasetCardinality(TensorOp[TInt64]):
             self,
             *,
             cardinality_options: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(cardinality_options=cardinality_options)
 
         def with_cardinality_options(self, cardinality_options: StringLike) -> Self:
@@ -93,7 +96,10 @@ class DatasetCardinality(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *options: Options,
+        **_unknown: Never,
     ) -> DatasetCardinality:
         """Says how many elements a data set has, if that is known.
 
@@ -127,6 +133,8 @@ class DatasetCardinality(TensorOp[TInt64]):
             >>> [int(dataset_cardinality(data._variant_tensor)) for data in sets]
             [3, -1, -2]
         """
+        if _unknown:
+            raise DatasetCardinality._create_refused((), _unknown)
         op: DatasetCardinality = new(DatasetCardinality)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -158,7 +166,7 @@ MERGE = DatasetCardinality.Options.merge
 @explained
 def dataset_cardinality(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     cardinality_options: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -194,8 +202,8 @@ def dataset_cardinality(
         >>> [int(dataset_cardinality(data._variant_tensor)) for data in sets]
         [3, -1, -2]
     """
-    if _unknown:
-        raise DatasetCardinality._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetCardinality._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

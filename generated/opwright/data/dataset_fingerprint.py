@@ -67,7 +67,10 @@ class DatasetFingerprint(TensorOp[TUint64]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant]
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DatasetFingerprint:
         """Gives a number that tells data sets apart.
 
@@ -96,6 +99,8 @@ class DatasetFingerprint(TensorOp[TUint64]):
             >>> bool(marks[0] == marks[1]), bool(marks[0] == marks[2])
             (True, False)
         """
+        if _unknown or _surplus:
+            raise DatasetFingerprint._create_refused(_surplus, _unknown)
         op: DatasetFingerprint = new(DatasetFingerprint)
         fast_path_error = None
         try:
@@ -112,7 +117,7 @@ class DatasetFingerprint(TensorOp[TUint64]):
 @explained
 def dataset_fingerprint(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TUint64]:
@@ -143,8 +148,8 @@ def dataset_fingerprint(
         >>> bool(marks[0] == marks[1]), bool(marks[0] == marks[2])
         (True, False)
     """
-    if _unknown:
-        raise DatasetFingerprint._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetFingerprint._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint64]
     try:

@@ -66,7 +66,9 @@ class DatasetFromGraph(TensorOp[TVariant]):
         return DatasetFromGraphInputs(self)
 
     @staticmethod
-    def create(scope: Scope, graph_def: StringOperand) -> DatasetFromGraph:
+    def create(
+        scope: Scope, graph_def: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DatasetFromGraph:
         """Makes a data set of a graph that DatasetToGraphV2 wrote.
 
         The ops of the graph run, and what its last node gives is the data set. Which
@@ -94,6 +96,8 @@ class DatasetFromGraph(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise DatasetFromGraph._create_refused(_surplus, _unknown)
         op: DatasetFromGraph = new(DatasetFromGraph)
         fast_path_error = None
         try:
@@ -109,7 +113,10 @@ class DatasetFromGraph(TensorOp[TVariant]):
 
 @explained
 def dataset_from_graph(
-    graph_def: StringOperand, *, name: str | None = None, **_unknown: Never
+    graph_def: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Makes a data set of a graph that DatasetToGraphV2 wrote.
 
@@ -138,8 +145,8 @@ def dataset_from_graph(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise DatasetFromGraph._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetFromGraph._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -95,7 +95,10 @@ class DatasetToGraph(TensorOp[TString]):
             stateful_whitelist: Sequence[StringLike] = default(()),
             allow_stateful: bool = default(False),
             strip_device_assignment: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 stateful_whitelist=stateful_whitelist,
                 allow_stateful=allow_stateful,
@@ -119,7 +122,10 @@ class DatasetToGraph(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *options: Options,
+        **_unknown: Never,
     ) -> DatasetToGraph:
         """Writes a data set as a graph; DatasetToGraphV2 replaces it.
 
@@ -154,6 +160,8 @@ class DatasetToGraph(TensorOp[TString]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise DatasetToGraph._create_refused((), _unknown)
         op: DatasetToGraph = new(DatasetToGraph)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -193,7 +201,7 @@ MERGE = DatasetToGraph.Options.merge
 @explained
 def dataset_to_graph(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     stateful_whitelist: Sequence[StringLike] = (),
     allow_stateful: bool = False,
     strip_device_assignment: bool = False,
@@ -233,8 +241,8 @@ def dataset_to_graph(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise DatasetToGraph._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetToGraph._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -94,7 +94,10 @@ class DatasetToGraphV2(TensorOp[TString]):
             *,
             external_state_policy: int = default(0),
             strip_device_assignment: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 external_state_policy=external_state_policy,
                 strip_device_assignment=strip_device_assignment,
@@ -112,7 +115,10 @@ class DatasetToGraphV2(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant], *options: Options
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *options: Options,
+        **_unknown: Never,
     ) -> DatasetToGraphV2:
         """Writes a data set as a graph.
 
@@ -149,6 +155,8 @@ class DatasetToGraphV2(TensorOp[TString]):
             >>> [node.op for node in graph.node]
             ['Const', 'Const', 'Const', 'RangeDataset', '_Retval']
         """
+        if _unknown:
+            raise DatasetToGraphV2._create_refused((), _unknown)
         op: DatasetToGraphV2 = new(DatasetToGraphV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +193,7 @@ MERGE = DatasetToGraphV2.Options.merge
 @explained
 def dataset_to_graph_v2(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     external_state_policy: int = 0,
     strip_device_assignment: bool = False,
     name: str | None = None,
@@ -225,8 +233,8 @@ def dataset_to_graph_v2(
         >>> [node.op for node in graph.node]
         ['Const', 'Const', 'Const', 'RangeDataset', '_Retval']
     """
-    if _unknown:
-        raise DatasetToGraphV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetToGraphV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

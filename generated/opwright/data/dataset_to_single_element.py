@@ -94,7 +94,10 @@ class DatasetToSingleElement(Op):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -111,6 +114,7 @@ class DatasetToSingleElement(Op):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> DatasetToSingleElement:
         """Reads the element of a data set that has only one.
 
@@ -145,6 +149,8 @@ class DatasetToSingleElement(Op):
             >>> numbers.numpy()
             array([0, 1, 2, 3])
         """
+        if _unknown:
+            raise DatasetToSingleElement._create_refused((), _unknown)
         op: DatasetToSingleElement = new(DatasetToSingleElement)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -186,7 +192,7 @@ def dataset_to_single_element(
     dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -224,8 +230,8 @@ def dataset_to_single_element(
         >>> numbers.numpy()
         array([0, 1, 2, 3])
     """
-    if _unknown:
-        raise DatasetToSingleElement._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetToSingleElement._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

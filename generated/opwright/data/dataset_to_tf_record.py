@@ -76,6 +76,8 @@ class DatasetToTFRecord(Op):
         input_dataset: TensorOperand[TVariant],
         filename: StringOperand,
         compression_type: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DatasetToTFRecord:
         """Writes the elements of a data set to a file of TFRecords.
 
@@ -104,6 +106,8 @@ class DatasetToTFRecord(Op):
             >>> [x.numpy() for x in tf.data.TFRecordDataset("words.tfrecord")]
             [b'one', b'two']
         """
+        if _unknown or _surplus:
+            raise DatasetToTFRecord._create_refused(_surplus, _unknown)
         op: DatasetToTFRecord = new(DatasetToTFRecord)
         fast_path_error = None
         try:
@@ -129,7 +133,7 @@ def dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,
     compression_type: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -161,8 +165,8 @@ def dataset_to_tf_record(
         >>> [x.numpy() for x in tf.data.TFRecordDataset("words.tfrecord")]
         [b'one', b'two']
     """
-    if _unknown:
-        raise DatasetToTFRecord._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DatasetToTFRecord._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

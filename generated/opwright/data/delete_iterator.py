@@ -67,7 +67,11 @@ class DeleteIterator(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], deleter: TensorOperand[TVariant]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteIterator:
         """Deletes an iterator that is not counted by its handles.
 
@@ -94,6 +98,8 @@ class DeleteIterator(Op):
             >>> iterator, deleter = opwright.data.anonymous_iterator_v2([tf.int64], [[]])
             >>> delete_iterator(iterator, deleter)
         """
+        if _unknown or _surplus:
+            raise DeleteIterator._create_refused(_surplus, _unknown)
         op: DeleteIterator = new(DeleteIterator)
         fast_path_error = None
         try:
@@ -109,7 +115,7 @@ class DeleteIterator(Op):
 def delete_iterator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -138,8 +144,8 @@ def delete_iterator(
         >>> iterator, deleter = opwright.data.anonymous_iterator_v2([tf.int64], [[]])
         >>> delete_iterator(iterator, deleter)
     """
-    if _unknown:
-        raise DeleteIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -70,7 +70,11 @@ class DeleteMemoryCache(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], deleter: TensorOperand[TVariant]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteMemoryCache:
         """Deletes a cache that AnonymousMemoryCache made.
 
@@ -98,6 +102,8 @@ class DeleteMemoryCache(Op):
             ...     print("goes by itself")
             goes by itself
         """
+        if _unknown or _surplus:
+            raise DeleteMemoryCache._create_refused(_surplus, _unknown)
         op: DeleteMemoryCache = new(DeleteMemoryCache)
         fast_path_error = None
         try:
@@ -113,7 +119,7 @@ class DeleteMemoryCache(Op):
 def delete_memory_cache(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -144,8 +150,8 @@ def delete_memory_cache(
         ...     print("goes by itself")
         goes by itself
     """
-    if _unknown:
-        raise DeleteMemoryCache._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteMemoryCache._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

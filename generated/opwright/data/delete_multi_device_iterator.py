@@ -81,6 +81,8 @@ class DeleteMultiDeviceIterator(Op):
         multi_device_iterator: TensorOperand[TResource],
         iterators: Sequence[TensorOperand[TResource]],
         deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteMultiDeviceIterator:
         """Deletes an iterator over several devices that is not counted by its
         handles.
@@ -112,6 +114,8 @@ class DeleteMultiDeviceIterator(Op):
             ...                                                               **N)
             >>> delete_multi_device_iterator(both, [], deleter)
         """
+        if _unknown or _surplus:
+            raise DeleteMultiDeviceIterator._create_refused(_surplus, _unknown)
         op: DeleteMultiDeviceIterator = new(DeleteMultiDeviceIterator)
         fast_path_error = None
         try:
@@ -137,7 +141,7 @@ def delete_multi_device_iterator(
     multi_device_iterator: TensorOperand[TResource],
     iterators: Sequence[TensorOperand[TResource]],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -171,8 +175,8 @@ def delete_multi_device_iterator(
         ...                                                               **N)
         >>> delete_multi_device_iterator(both, [], deleter)
     """
-    if _unknown:
-        raise DeleteMultiDeviceIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteMultiDeviceIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -102,6 +102,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         row_shape: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DenseToSparseBatchDataset:
         """Stacks elements of different sizes into sparse batches.
 
@@ -145,6 +147,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
             >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
         """
+        if _unknown or _surplus:
+            raise DenseToSparseBatchDataset._create_refused(_surplus, _unknown)
         op: DenseToSparseBatchDataset = new(DenseToSparseBatchDataset)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def dense_to_sparse_batch_dataset(
     row_shape: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -239,8 +243,8 @@ def dense_to_sparse_batch_dataset(
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
     """
-    if _unknown:
-        raise DenseToSparseBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseToSparseBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -75,6 +75,8 @@ class DeserializeIterator(Op):
         scope: Scope,
         resource_handle: TensorOperand[TResource],
         serialized: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeserializeIterator:
         """Puts an iterator where it stood when it was saved.
 
@@ -104,6 +106,8 @@ class DeserializeIterator(Op):
             >>> int(next(numbers))
             7
         """
+        if _unknown or _surplus:
+            raise DeserializeIterator._create_refused(_surplus, _unknown)
         op: DeserializeIterator = new(DeserializeIterator)
         fast_path_error = None
         try:
@@ -125,7 +129,7 @@ class DeserializeIterator(Op):
 def deserialize_iterator(
     resource_handle: TensorOperand[TResource],
     serialized: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -158,8 +162,8 @@ def deserialize_iterator(
         >>> int(next(numbers))
         7
     """
-    if _unknown:
-        raise DeserializeIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeserializeIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -107,7 +107,10 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
             self,
             *,
             stop_on_empty_dataset: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(stop_on_empty_dataset=stop_on_empty_dataset)
 
         def with_stop_on_empty_dataset(self, stop_on_empty_dataset: bool) -> Self:
@@ -125,6 +128,7 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> DirectedInterleaveDataset:
         """Takes elements from several data sets, as another one says.
 
@@ -169,6 +173,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 10, 11, 1]
         """
+        if _unknown:
+            raise DirectedInterleaveDataset._create_refused((), _unknown)
         op: DirectedInterleaveDataset = new(DirectedInterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -212,7 +218,7 @@ def directed_interleave_dataset(
     data_input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     stop_on_empty_dataset: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -260,8 +266,8 @@ def directed_interleave_dataset(
         >>> [int(x) for x in data]
         [0, 10, 11, 1]
     """
-    if _unknown:
-        raise DirectedInterleaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DirectedInterleaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

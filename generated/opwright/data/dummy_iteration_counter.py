@@ -62,7 +62,9 @@ class DummyIterationCounter(TensorOp[TResource]):
         return DummyIterationCounterInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> DummyIterationCounter:
+    def create(
+        scope: Scope, *_surplus: Never, **_unknown: Never
+    ) -> DummyIterationCounter:
         """Makes the counter that data sets of tf.data service ask for.
 
         DataServiceDatasetV4 and its older forms take such a handle, by which iterators
@@ -87,6 +89,8 @@ class DummyIterationCounter(TensorOp[TResource]):
             >>> counter.shape, counter.dtype
             (TensorShape([]), tf.resource)
         """
+        if _unknown or _surplus:
+            raise DummyIterationCounter._create_refused(_surplus, _unknown)
         op: DummyIterationCounter = new(DummyIterationCounter)
         fast_path_error = None
         try:
@@ -100,7 +104,7 @@ class DummyIterationCounter(TensorOp[TResource]):
 
 @explained
 def dummy_iteration_counter(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:
     """Makes the counter that data sets of tf.data service ask for.
 
@@ -125,8 +129,8 @@ def dummy_iteration_counter(
         >>> counter.shape, counter.dtype
         (TensorShape([]), tf.resource)
     """
-    if _unknown:
-        raise DummyIterationCounter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DummyIterationCounter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -64,7 +64,7 @@ class DummyMemoryCache(TensorOp[TResource]):
         return DummyMemoryCacheInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> DummyMemoryCache:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> DummyMemoryCache:
         """Gives a handle that stands for no cache in particular.
 
         CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does.
@@ -92,6 +92,8 @@ class DummyMemoryCache(TensorOp[TResource]):
             >>> int(opwright.data.dataset_cardinality(kept))
             3
         """
+        if _unknown or _surplus:
+            raise DummyMemoryCache._create_refused(_surplus, _unknown)
         op: DummyMemoryCache = new(DummyMemoryCache)
         fast_path_error = None
         try:
@@ -105,7 +107,7 @@ class DummyMemoryCache(TensorOp[TResource]):
 
 @explained
 def dummy_memory_cache(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:
     """Gives a handle that stands for no cache in particular.
 
@@ -134,8 +136,8 @@ def dummy_memory_cache(
         >>> int(opwright.data.dataset_cardinality(kept))
         3
     """
-    if _unknown:
-        raise DummyMemoryCache._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DummyMemoryCache._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -87,6 +87,8 @@ class FilterByLastComponentDataset(TensorOp[TVariant]):
         input_dataset: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FilterByLastComponentDataset:
         """Keeps the elements whose last component is true, without that component.
 
@@ -121,6 +123,8 @@ class FilterByLastComponentDataset(TensorOp[TVariant]):
             >>> some = filter_by_last_component_dataset(
             ...     flagged._variant_tensor, [tf.int64], [[]])
         """
+        if _unknown or _surplus:
+            raise FilterByLastComponentDataset._create_refused(_surplus, _unknown)
         op: FilterByLastComponentDataset = new(FilterByLastComponentDataset)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def filter_by_last_component_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -188,8 +192,8 @@ def filter_by_last_component_dataset(
         >>> some = filter_by_last_component_dataset(
         ...     flagged._variant_tensor, [tf.int64], [[]])
     """
-    if _unknown:
-        raise FilterByLastComponentDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FilterByLastComponentDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

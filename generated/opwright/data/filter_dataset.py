@@ -108,7 +108,10 @@ class FilterDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -127,6 +130,7 @@ class FilterDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> FilterDataset:
         """Keeps the elements of a data set that satisfy a predicate.
 
@@ -173,6 +177,8 @@ class FilterDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(some, spec)]
             [7, 8, 9]
         """
+        if _unknown:
+            raise FilterDataset._create_refused((), _unknown)
         op: FilterDataset = new(FilterDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def filter_dataset(
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -269,8 +275,8 @@ def filter_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(some, spec)]
         [7, 8, 9]
     """
-    if _unknown:
-        raise FilterDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FilterDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -97,7 +97,10 @@ class FinalizeDataset(TensorOp[TVariant]):
             self,
             *,
             has_captured_ref: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(has_captured_ref=has_captured_ref)
 
         def with_has_captured_ref(self, has_captured_ref: bool) -> Self:
@@ -114,6 +117,7 @@ class FinalizeDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> FinalizeDataset:
         """Applies the options of a data set and tf.data's rewriting, ahead of
         reading.
@@ -151,6 +155,8 @@ class FinalizeDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise FinalizeDataset._create_refused((), _unknown)
         op: FinalizeDataset = new(FinalizeDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +198,7 @@ def finalize_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     has_captured_ref: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -232,8 +238,8 @@ def finalize_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise FinalizeDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FinalizeDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

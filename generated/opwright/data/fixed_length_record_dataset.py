@@ -98,7 +98,10 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -117,6 +120,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
         footer_bytes: Operand[TInt64],
         buffer_size: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> FixedLengthRecordDataset:
         """Makes a data set of records of equal length; see
         FixedLengthRecordDatasetV2.
@@ -156,6 +160,8 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(records))  # unknown until it is read
             -2
         """
+        if _unknown:
+            raise FixedLengthRecordDataset._create_refused((), _unknown)
         op: FixedLengthRecordDataset = new(FixedLengthRecordDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def fixed_length_record_dataset(
     record_bytes: Operand[TInt64],
     footer_bytes: Operand[TInt64],
     buffer_size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +269,8 @@ def fixed_length_record_dataset(
         >>> int(opwright.data.dataset_cardinality(records))  # unknown until it is read
         -2
     """
-    if _unknown:
-        raise FixedLengthRecordDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FixedLengthRecordDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -101,7 +101,10 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -121,6 +124,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
         buffer_size: Operand[TInt64],
         compression_type: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> FixedLengthRecordDatasetV2:
         """Makes a data set of records of equal length.
 
@@ -165,6 +169,8 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(records, spec).as_numpy_iterator())
             [b'aa', b'bb', b'cc']
         """
+        if _unknown:
+            raise FixedLengthRecordDatasetV2._create_refused((), _unknown)
         op: FixedLengthRecordDatasetV2 = new(FixedLengthRecordDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ def fixed_length_record_dataset_v2(
     footer_bytes: Operand[TInt64],
     buffer_size: Operand[TInt64],
     compression_type: StringOperand,
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -286,8 +292,8 @@ def fixed_length_record_dataset_v2(
         >>> list(tf.data.experimental.from_variant(records, spec).as_numpy_iterator())
         [b'aa', b'bb', b'cc']
     """
-    if _unknown:
-        raise FixedLengthRecordDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FixedLengthRecordDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -106,7 +106,10 @@ class FlatMapDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -125,6 +128,7 @@ class FlatMapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> FlatMapDataset:
         """Makes a data set of each element, and strings them together.
 
@@ -170,6 +174,8 @@ class FlatMapDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(flat, spec)]
             [0, 0, 1, 0, 1, 2]
         """
+        if _unknown:
+            raise FlatMapDataset._create_refused((), _unknown)
         op: FlatMapDataset = new(FlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def flat_map_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def flat_map_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(flat, spec)]
         [0, 0, 1, 0, 1, 2]
     """
-    if _unknown:
-        raise FlatMapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FlatMapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

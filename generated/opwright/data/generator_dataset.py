@@ -116,7 +116,10 @@ class GeneratorDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -138,6 +141,7 @@ class GeneratorDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> GeneratorDataset:
         """Makes a data set whose elements a function produces, one after the other.
 
@@ -191,6 +195,8 @@ class GeneratorDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data.take(3)]
             [7, 7, 7]
         """
+        if _unknown:
+            raise GeneratorDataset._create_refused((), _unknown)
         op: GeneratorDataset = new(GeneratorDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -248,7 +254,7 @@ def generator_dataset(
     finalize_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -305,8 +311,8 @@ def generator_dataset(
         >>> [int(x) for x in data.take(3)]
         [7, 7, 7]
     """
-    if _unknown:
-        raise GeneratorDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GeneratorDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -96,6 +96,8 @@ class GetElementAtIndex(Op):
         index: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GetElementAtIndex:
         """Reads one element of a data set by its place.
 
@@ -133,6 +135,8 @@ class GetElementAtIndex(Op):
             >>> int(one)
             9
         """
+        if _unknown or _surplus:
+            raise GetElementAtIndex._create_refused(_surplus, _unknown)
         op: GetElementAtIndex = new(GetElementAtIndex)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def get_element_at_index(
     index: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -214,8 +218,8 @@ def get_element_at_index(
         >>> int(one)
         9
     """
-    if _unknown:
-        raise GetElementAtIndex._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetElementAtIndex._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -65,7 +65,12 @@ class GetOptions(TensorOp[TString]):
         return GetOptionsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input_dataset: TensorOperand[TVariant]) -> GetOptions:
+    def create(
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> GetOptions:
         """Reads the options that are attached to a data set.
 
         They are those of all OptionsDataset on the way, merged; empty where there is
@@ -92,6 +97,8 @@ class GetOptions(TensorOp[TString]):
             >>> bytes(get_options(data._variant_tensor).numpy())[:2]  # field 1 is 1
             b'\\x08\\x01'
         """
+        if _unknown or _surplus:
+            raise GetOptions._create_refused(_surplus, _unknown)
         op: GetOptions = new(GetOptions)
         fast_path_error = None
         try:
@@ -108,7 +115,7 @@ class GetOptions(TensorOp[TString]):
 @explained
 def get_options(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -138,8 +145,8 @@ def get_options(
         >>> bytes(get_options(data._variant_tensor).numpy())[:2]  # field 1 is 1
         b'\\x08\\x01'
     """
-    if _unknown:
-        raise GetOptions._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetOptions._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

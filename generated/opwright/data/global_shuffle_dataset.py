@@ -119,7 +119,10 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
             *,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )
@@ -144,6 +147,7 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> GlobalShuffleDataset:
         """Shuffles a data set as a whole, by reading its elements at random places.
 
@@ -194,6 +198,8 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
             >>> sorted(int(x) for x in data)
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
         """
+        if _unknown:
+            raise GlobalShuffleDataset._create_refused((), _unknown)
         op: GlobalShuffleDataset = new(GlobalShuffleDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -259,7 +265,7 @@ def global_shuffle_dataset(
     seed_generator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     reshuffle_each_iteration: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -313,8 +319,8 @@ def global_shuffle_dataset(
         >>> sorted(int(x) for x in data)
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    if _unknown:
-        raise GlobalShuffleDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GlobalShuffleDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

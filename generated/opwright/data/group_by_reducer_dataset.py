@@ -119,6 +119,8 @@ class GroupByReducerDataset(TensorOp[TVariant]):
         finalize_func: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GroupByReducerDataset:
         """Groups elements by a key, and gives one result for each group.
 
@@ -174,6 +176,8 @@ class GroupByReducerDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(sums, six.element_spec)]
             [6, 9]
         """
+        if _unknown or _surplus:
+            raise GroupByReducerDataset._create_refused(_surplus, _unknown)
         op: GroupByReducerDataset = new(GroupByReducerDataset)
         fast_path_error = None
         try:
@@ -237,7 +241,7 @@ def group_by_reducer_dataset(
     finalize_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -292,8 +296,8 @@ def group_by_reducer_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(sums, six.element_spec)]
         [6, 9]
     """
-    if _unknown:
-        raise GroupByReducerDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GroupByReducerDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

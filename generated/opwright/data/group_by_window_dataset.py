@@ -119,7 +119,10 @@ class GroupByWindowDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -142,6 +145,7 @@ class GroupByWindowDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> GroupByWindowDataset:
         """Groups elements by a key, and turns every full group into elements.
 
@@ -200,6 +204,8 @@ class GroupByWindowDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(pairs, i)]
             [0, 2, 1, 3, 4, 5]
         """
+        if _unknown:
+            raise GroupByWindowDataset._create_refused((), _unknown)
         op: GroupByWindowDataset = new(GroupByWindowDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +270,7 @@ def group_by_window_dataset(
     window_size_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -323,8 +329,8 @@ def group_by_window_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(pairs, i)]
         [0, 2, 1, 3, 4, 5]
     """
-    if _unknown:
-        raise GroupByWindowDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GroupByWindowDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

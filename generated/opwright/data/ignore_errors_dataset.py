@@ -95,7 +95,10 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
             self,
             *,
             log_warning: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(log_warning=log_warning)
 
         def with_log_warning(self, log_warning: bool) -> Self:
@@ -112,6 +115,7 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> IgnoreErrorsDataset:
         """Leaves out elements that could not be made.
 
@@ -150,6 +154,8 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
             >>> [float(x) for x in data]
             [1.0, 3.0]
         """
+        if _unknown:
+            raise IgnoreErrorsDataset._create_refused((), _unknown)
         op: IgnoreErrorsDataset = new(IgnoreErrorsDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -191,7 +197,7 @@ def ignore_errors_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     log_warning: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -231,8 +237,8 @@ def ignore_errors_dataset(
         >>> [float(x) for x in data]
         [1.0, 3.0]
     """
-    if _unknown:
-        raise IgnoreErrorsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IgnoreErrorsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

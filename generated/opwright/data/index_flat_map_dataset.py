@@ -121,7 +121,10 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -143,6 +146,7 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> IndexFlatMapDataset:
         """Makes several elements of each element, so that they can be read by index.
 
@@ -197,6 +201,8 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(flat, i)]
             [1, 2, 3, 4]
         """
+        if _unknown:
+            raise IndexFlatMapDataset._create_refused((), _unknown)
         op: IndexFlatMapDataset = new(IndexFlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -268,7 +274,7 @@ def index_flat_map_dataset(
     index_map_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -324,8 +330,8 @@ def index_flat_map_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(flat, i)]
         [1, 2, 3, 4]
     """
-    if _unknown:
-        raise IndexFlatMapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IndexFlatMapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -121,7 +121,10 @@ class InterleaveDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -142,6 +145,7 @@ class InterleaveDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> InterleaveDataset:
         """Makes a data set of each element, and reads several of them by turns.
 
@@ -196,6 +200,8 @@ class InterleaveDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise InterleaveDataset._create_refused((), _unknown)
         op: InterleaveDataset = new(InterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -262,7 +268,7 @@ def interleave_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -320,8 +326,8 @@ def interleave_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise InterleaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InterleaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -88,6 +88,8 @@ class Iterator(TensorOp[TResource]):
         container: StringLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Iterator:
         """Makes an iterator; the same as IteratorV2.
 
@@ -127,6 +129,8 @@ class Iterator(TensorOp[TResource]):
             >>> int(first)
             7
         """
+        if _unknown or _surplus:
+            raise Iterator._create_refused(_surplus, _unknown)
         op: Iterator = new(Iterator)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def iterator(
     container: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -208,8 +212,8 @@ def iterator(
         >>> int(first)
         7
     """
-    if _unknown:
-        raise Iterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Iterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

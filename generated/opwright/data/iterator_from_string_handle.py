@@ -101,7 +101,10 @@ class IteratorFromStringHandle(TensorOp[TResource]):
             *,
             output_types: Sequence[AnyDTypeLike] = default(()),
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_types=output_types, output_shapes=output_shapes)
 
         def with_output_types(self, output_types: Sequence[AnyDTypeLike]) -> Self:
@@ -116,7 +119,7 @@ class IteratorFromStringHandle(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, string_handle: StringOperand, *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options, **_unknown: Never
     ) -> IteratorFromStringHandle:
         """Makes an iterator's handle from a string; the same as version 2.
 
@@ -152,6 +155,8 @@ class IteratorFromStringHandle(TensorOp[TResource]):
             >>> int(opwright.data.iterator_get_next(iterator, **N)[0])
             0
         """
+        if _unknown:
+            raise IteratorFromStringHandle._create_refused((), _unknown)
         op: IteratorFromStringHandle = new(IteratorFromStringHandle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +190,7 @@ MERGE = IteratorFromStringHandle.Options.merge
 @explained
 def iterator_from_string_handle(
     string_handle: StringOperand,
-    *,
+    *_surplus: Never,
     output_types: Sequence[AnyDTypeLike] = (),
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
@@ -225,8 +230,8 @@ def iterator_from_string_handle(
         >>> int(opwright.data.iterator_get_next(iterator, **N)[0])
         0
     """
-    if _unknown:
-        raise IteratorFromStringHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorFromStringHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

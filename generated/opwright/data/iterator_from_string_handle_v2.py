@@ -99,7 +99,10 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
             *,
             output_types: Sequence[AnyDTypeLike] = default(()),
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_types=output_types, output_shapes=output_shapes)
 
         def with_output_types(self, output_types: Sequence[AnyDTypeLike]) -> Self:
@@ -114,7 +117,7 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, string_handle: StringOperand, *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options, **_unknown: Never
     ) -> IteratorFromStringHandleV2:
         """Makes an iterator's handle from a string.
 
@@ -150,6 +153,8 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
             >>> int(opwright.data.iterator_get_next(iterator, **N)[0])
             0
         """
+        if _unknown:
+            raise IteratorFromStringHandleV2._create_refused((), _unknown)
         op: IteratorFromStringHandleV2 = new(IteratorFromStringHandleV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -183,7 +188,7 @@ MERGE = IteratorFromStringHandleV2.Options.merge
 @explained
 def iterator_from_string_handle_v2(
     string_handle: StringOperand,
-    *,
+    *_surplus: Never,
     output_types: Sequence[AnyDTypeLike] = (),
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
@@ -223,8 +228,8 @@ def iterator_from_string_handle_v2(
         >>> int(opwright.data.iterator_get_next(iterator, **N)[0])
         0
     """
-    if _unknown:
-        raise IteratorFromStringHandleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorFromStringHandleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

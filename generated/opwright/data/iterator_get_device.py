@@ -66,7 +66,12 @@ class IteratorGetDevice(TensorOp[TString]):
         return IteratorGetDeviceInputs(self)
 
     @staticmethod
-    def create(scope: Scope, resource: TensorOperand[TResource]) -> IteratorGetDevice:
+    def create(
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> IteratorGetDevice:
         """Says on which device an iterator lies.
 
         Ops that read from the iterator have to run there. The name is a full one, with
@@ -91,6 +96,8 @@ class IteratorGetDevice(TensorOp[TString]):
             >>> bytes(iterator_get_device(numbers).numpy()).endswith(b"/device:CPU:0")
             True
         """
+        if _unknown or _surplus:
+            raise IteratorGetDevice._create_refused(_surplus, _unknown)
         op: IteratorGetDevice = new(IteratorGetDevice)
         fast_path_error = None
         try:
@@ -106,7 +113,10 @@ class IteratorGetDevice(TensorOp[TString]):
 
 @explained
 def iterator_get_device(
-    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    resource: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Says on which device an iterator lies.
 
@@ -132,8 +142,8 @@ def iterator_get_device(
         >>> bytes(iterator_get_device(numbers).numpy()).endswith(b"/device:CPU:0")
         True
     """
-    if _unknown:
-        raise IteratorGetDevice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorGetDevice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -67,7 +67,10 @@ class IteratorGetModelProto(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, iterator: TensorOperand[TResource]
+        scope: Scope,
+        iterator: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorGetModelProto:
         """Gives the model by which tf.data tunes the input of an iterator.
 
@@ -95,6 +98,8 @@ class IteratorGetModelProto(TensorOp[TString]):
             >>> b"Prefetch" in iterator_get_model_proto(numbers).numpy()
             True
         """
+        if _unknown or _surplus:
+            raise IteratorGetModelProto._create_refused(_surplus, _unknown)
         op: IteratorGetModelProto = new(IteratorGetModelProto)
         fast_path_error = None
         try:
@@ -110,7 +115,10 @@ class IteratorGetModelProto(TensorOp[TString]):
 
 @explained
 def iterator_get_model_proto(
-    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    iterator: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Gives the model by which tf.data tunes the input of an iterator.
 
@@ -137,8 +145,8 @@ def iterator_get_model_proto(
         >>> b"Prefetch" in iterator_get_model_proto(numbers).numpy()
         True
     """
-    if _unknown:
-        raise IteratorGetModelProto._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorGetModelProto._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -88,6 +88,8 @@ class IteratorGetNext(Op):
         iterator: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorGetNext:
         """Reads the next element from an iterator.
 
@@ -123,6 +125,8 @@ class IteratorGetNext(Op):
             >>> [[int(x) for x in iterator_get_next(numbers, **N)] for _ in range(3)]
             [[7], [8], [9]]
         """
+        if _unknown or _surplus:
+            raise IteratorGetNext._create_refused(_surplus, _unknown)
         op: IteratorGetNext = new(IteratorGetNext)
         fast_path_error = None
         try:
@@ -153,7 +157,7 @@ def iterator_get_next(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -191,8 +195,8 @@ def iterator_get_next(
         >>> [[int(x) for x in iterator_get_next(numbers, **N)] for _ in range(3)]
         [[7], [8], [9]]
     """
-    if _unknown:
-        raise IteratorGetNext._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorGetNext._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -87,6 +87,8 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
         iterator: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorGetNextAsOptional:
         """Reads the next element from an iterator, or nothing at the end.
 
@@ -120,6 +122,8 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
             >>> [bool(opwright.data.optional_has_value(one)) for one in found]
             [True, True, False]
         """
+        if _unknown or _surplus:
+            raise IteratorGetNextAsOptional._create_refused(_surplus, _unknown)
         op: IteratorGetNextAsOptional = new(IteratorGetNextAsOptional)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def iterator_get_next_as_optional(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -185,8 +189,8 @@ def iterator_get_next_as_optional(
         >>> [bool(opwright.data.optional_has_value(one)) for one in found]
         [True, True, False]
     """
-    if _unknown:
-        raise IteratorGetNextAsOptional._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorGetNextAsOptional._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -87,6 +87,8 @@ class IteratorGetNextSync(Op):
         iterator: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorGetNextSync:
         """Reads the next element from an iterator, on the caller's thread.
 
@@ -120,6 +122,8 @@ class IteratorGetNextSync(Op):
             >>> [[int(x) for x in iterator_get_next_sync(numbers, **N)] for _ in range(3)]
             [[7], [8], [9]]
         """
+        if _unknown or _surplus:
+            raise IteratorGetNextSync._create_refused(_surplus, _unknown)
         op: IteratorGetNextSync = new(IteratorGetNextSync)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def iterator_get_next_sync(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -185,8 +189,8 @@ def iterator_get_next_sync(
         >>> [[int(x) for x in iterator_get_next_sync(numbers, **N)] for _ in range(3)]
         [[7], [8], [9]]
     """
-    if _unknown:
-        raise IteratorGetNextSync._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorGetNextSync._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -68,7 +68,10 @@ class IteratorToStringHandle(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, resource_handle: TensorOperand[TResource]
+        scope: Scope,
+        resource_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorToStringHandle:
         """Gives the handle of an iterator as a string.
 
@@ -98,6 +101,8 @@ class IteratorToStringHandle(TensorOp[TString]):
             >>> again.shape, again.dtype
             (TensorShape([]), tf.resource)
         """
+        if _unknown or _surplus:
+            raise IteratorToStringHandle._create_refused(_surplus, _unknown)
         op: IteratorToStringHandle = new(IteratorToStringHandle)
         fast_path_error = None
         try:
@@ -114,7 +119,7 @@ class IteratorToStringHandle(TensorOp[TString]):
 @explained
 def iterator_to_string_handle(
     resource_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -146,8 +151,8 @@ def iterator_to_string_handle(
         >>> again.shape, again.dtype
         (TensorShape([]), tf.resource)
     """
-    if _unknown:
-        raise IteratorToStringHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorToStringHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -90,6 +90,8 @@ class IteratorV2(TensorOp[TResource]):
         container: StringLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IteratorV2:
         """Makes an iterator that MakeIterator can start again and again.
 
@@ -132,6 +134,8 @@ class IteratorV2(TensorOp[TResource]):
             >>> int(first)
             7
         """
+        if _unknown or _surplus:
+            raise IteratorV2._create_refused(_surplus, _unknown)
         op: IteratorV2 = new(IteratorV2)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def iterator_v2(
     container: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -215,8 +219,8 @@ def iterator_v2(
         >>> int(first)
         7
     """
-    if _unknown:
-        raise IteratorV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IteratorV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

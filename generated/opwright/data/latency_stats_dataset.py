@@ -90,6 +90,8 @@ class LatencyStatsDataset(TensorOp[TVariant]):
         tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LatencyStatsDataset:
         """Records how long each element takes to be made.
 
@@ -125,6 +127,8 @@ class LatencyStatsDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise LatencyStatsDataset._create_refused(_surplus, _unknown)
         op: LatencyStatsDataset = new(LatencyStatsDataset)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def latency_stats_dataset(
     tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -194,8 +198,8 @@ def latency_stats_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise LatencyStatsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LatencyStatsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -122,7 +122,10 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
             *,
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(deterministic=deterministic, metadata=metadata)
 
         def with_deterministic(self, deterministic: StringLike) -> Self:
@@ -148,6 +151,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> LegacyParallelInterleaveDatasetV2:
         """Reads several data sets by turns with a thread each; an older form.
 
@@ -201,6 +205,8 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise LegacyParallelInterleaveDatasetV2._create_refused((), _unknown)
         op: LegacyParallelInterleaveDatasetV2 = new(LegacyParallelInterleaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -297,7 +303,7 @@ def legacy_parallel_interleave_dataset_v2(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     deterministic: StringLike = "default",
     metadata: StringLike = "",
     name: str | None = None,
@@ -355,8 +361,8 @@ def legacy_parallel_interleave_dataset_v2(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise LegacyParallelInterleaveDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LegacyParallelInterleaveDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

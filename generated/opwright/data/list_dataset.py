@@ -102,7 +102,10 @@ class ListDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -119,6 +122,7 @@ class ListDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ListDataset:
         """Makes a data set whose elements are tensors of a list.
 
@@ -160,6 +164,8 @@ class ListDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([b'a'], dtype=object), array([b'b', b'c'], dtype=object)]
         """
+        if _unknown:
+            raise ListDataset._create_refused((), _unknown)
         op: ListDataset = new(ListDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def list_dataset(
     tensors: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -244,8 +250,8 @@ def list_dataset(
         >>> list(data.as_numpy_iterator())
         [array([b'a'], dtype=object), array([b'b', b'c'], dtype=object)]
     """
-    if _unknown:
-        raise ListDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ListDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -85,6 +85,8 @@ class ListSnapshotChunksDataset(TensorOp[TVariant]):
         snapshot_path: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ListSnapshotChunksDataset:
         """Makes a data set of the names of a distributed snapshot's chunks.
 
@@ -114,6 +116,8 @@ class ListSnapshotChunksDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(names))
             -2
         """
+        if _unknown or _surplus:
+            raise ListSnapshotChunksDataset._create_refused(_surplus, _unknown)
         op: ListSnapshotChunksDataset = new(ListSnapshotChunksDataset)
         fast_path_error = None
         try:
@@ -144,7 +148,7 @@ def list_snapshot_chunks_dataset(
     snapshot_path: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -176,8 +180,8 @@ def list_snapshot_chunks_dataset(
         >>> int(opwright.data.dataset_cardinality(names))
         -2
     """
-    if _unknown:
-        raise ListSnapshotChunksDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ListSnapshotChunksDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

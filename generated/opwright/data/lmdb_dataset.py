@@ -85,6 +85,8 @@ class LMDBDataset(TensorOp[TVariant]):
         filenames: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LMDBDataset:
         """Made a data set of LMDB files; TensorFlow refuses every call now.
 
@@ -115,6 +117,8 @@ class LMDBDataset(TensorOp[TVariant]):
             ...     print("removed")
             removed
         """
+        if _unknown or _surplus:
+            raise LMDBDataset._create_refused(_surplus, _unknown)
         op: LMDBDataset = new(LMDBDataset)
         fast_path_error = None
         try:
@@ -145,7 +149,7 @@ def lmdb_dataset(
     filenames: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -178,8 +182,8 @@ def lmdb_dataset(
         ...     print("removed")
         removed
     """
-    if _unknown:
-        raise LMDBDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LMDBDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -106,7 +106,10 @@ class LoadDataset(TensorOp[TVariant]):
             self,
             *,
             compression: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression)
 
         def with_compression(self, compression: StringLike) -> Self:
@@ -125,6 +128,7 @@ class LoadDataset(TensorOp[TVariant]):
         output_shapes: Sequence[ShapeLike],
         reader_func: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadDataset:
         """Reads a data set that SaveDataset or SaveDatasetV2 wrote.
 
@@ -168,6 +172,8 @@ class LoadDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(data))
             3
         """
+        if _unknown:
+            raise LoadDataset._create_refused((), _unknown)
         op: LoadDataset = new(LoadDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -215,7 +221,7 @@ def load_dataset(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     reader_func: FunctionLike,
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -261,8 +267,8 @@ def load_dataset(
         >>> int(opwright.data.dataset_cardinality(data))
         3
     """
-    if _unknown:
-        raise LoadDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -75,6 +75,8 @@ class MakeIterator(Op):
         scope: Scope,
         dataset: TensorOperand[TVariant],
         iterator: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MakeIterator:
         """Gives an iterator a data set, and starts it at the first element.
 
@@ -104,6 +106,8 @@ class MakeIterator(Op):
             5
             7
         """
+        if _unknown or _surplus:
+            raise MakeIterator._create_refused(_surplus, _unknown)
         op: MakeIterator = new(MakeIterator)
         fast_path_error = None
         try:
@@ -119,7 +123,7 @@ class MakeIterator(Op):
 def make_iterator(
     dataset: TensorOperand[TVariant],
     iterator: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -151,8 +155,8 @@ def make_iterator(
         5
         7
     """
-    if _unknown:
-        raise MakeIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MakeIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -126,7 +126,10 @@ class MapAndBatchDataset(TensorOp[TVariant]):
             *,
             preserve_cardinality: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(preserve_cardinality=preserve_cardinality, metadata=metadata)
 
         def with_preserve_cardinality(self, preserve_cardinality: bool) -> Self:
@@ -151,6 +154,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> MapAndBatchDataset:
         """Applies a function to every element and stacks the results into batches.
 
@@ -205,6 +209,8 @@ class MapAndBatchDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(pairs, spec).as_numpy_iterator())
             [array([0, 1]), array([4, 9])]
         """
+        if _unknown:
+            raise MapAndBatchDataset._create_refused((), _unknown)
         op: MapAndBatchDataset = new(MapAndBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -285,7 +291,7 @@ def map_and_batch_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     preserve_cardinality: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -341,8 +347,8 @@ def map_and_batch_dataset(
         >>> list(tf.data.experimental.from_variant(pairs, spec).as_numpy_iterator())
         [array([0, 1]), array([4, 9])]
     """
-    if _unknown:
-        raise MapAndBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapAndBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -131,7 +131,10 @@ class MapDataset(TensorOp[TVariant]):
             preserve_cardinality: bool = default(False),
             force_synchronous: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 preserve_cardinality=preserve_cardinality,
@@ -164,6 +167,7 @@ class MapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> MapDataset:
         """Applies a function to every element of a data set.
 
@@ -218,6 +222,8 @@ class MapDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(tens, spec)]
             [0, 10, 20, 30, 40]
         """
+        if _unknown:
+            raise MapDataset._create_refused((), _unknown)
         op: MapDataset = new(MapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -274,7 +280,7 @@ def map_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_inter_op_parallelism: bool = True,
     preserve_cardinality: bool = False,
     force_synchronous: bool = False,
@@ -332,8 +338,8 @@ def map_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(tens, spec)]
         [0, 10, 20, 30, 40]
     """
-    if _unknown:
-        raise MapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

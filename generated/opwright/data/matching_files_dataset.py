@@ -72,7 +72,9 @@ class MatchingFilesDataset(TensorOp[TVariant]):
         return MatchingFilesDatasetInputs(self)
 
     @staticmethod
-    def create(scope: Scope, patterns: StringOperand) -> MatchingFilesDataset:
+    def create(
+        scope: Scope, patterns: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> MatchingFilesDataset:
         """Makes a data set of the names of files that match patterns.
 
         Patterns are those of MatchingFiles: * for any characters but a slash, ? for
@@ -106,6 +108,8 @@ class MatchingFilesDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(names, spec).as_numpy_iterator())
             [b'./a1.txt', b'./a2.txt']
         """
+        if _unknown or _surplus:
+            raise MatchingFilesDataset._create_refused(_surplus, _unknown)
         op: MatchingFilesDataset = new(MatchingFilesDataset)
         fast_path_error = None
         try:
@@ -121,7 +125,10 @@ class MatchingFilesDataset(TensorOp[TVariant]):
 
 @explained
 def matching_files_dataset(
-    patterns: StringOperand, *, name: str | None = None, **_unknown: Never
+    patterns: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Makes a data set of the names of files that match patterns.
 
@@ -156,8 +163,8 @@ def matching_files_dataset(
         >>> list(tf.data.experimental.from_variant(names, spec).as_numpy_iterator())
         [b'./a1.txt', b'./a2.txt']
     """
-    if _unknown:
-        raise MatchingFilesDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatchingFilesDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

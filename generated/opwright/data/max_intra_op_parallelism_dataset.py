@@ -96,6 +96,8 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
         max_intra_op_parallelism: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MaxIntraOpParallelismDataset:
         """Limits how many threads a single op may use within a data set.
 
@@ -133,6 +135,8 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise MaxIntraOpParallelismDataset._create_refused(_surplus, _unknown)
         op: MaxIntraOpParallelismDataset = new(MaxIntraOpParallelismDataset)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def max_intra_op_parallelism_dataset(
     max_intra_op_parallelism: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -216,8 +220,8 @@ def max_intra_op_parallelism_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise MaxIntraOpParallelismDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxIntraOpParallelismDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

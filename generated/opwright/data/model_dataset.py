@@ -104,7 +104,10 @@ class ModelDataset(TensorOp[TVariant]):
             algorithm: int = default(0),
             cpu_budget: int = default(0),
             ram_budget: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(algorithm=algorithm, cpu_budget=cpu_budget, ram_budget=ram_budget)
 
         def with_algorithm(self, algorithm: int) -> Self:
@@ -127,6 +130,7 @@ class ModelDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ModelDataset:
         """Measures a data set as it is read, and tunes it.
 
@@ -169,6 +173,8 @@ class ModelDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise ModelDataset._create_refused((), _unknown)
         op: ModelDataset = new(ModelDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +222,7 @@ def model_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     algorithm: int = 0,
     cpu_budget: int = 0,
     ram_budget: int = 0,
@@ -262,8 +268,8 @@ def model_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ModelDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ModelDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

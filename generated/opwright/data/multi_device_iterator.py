@@ -94,6 +94,8 @@ class MultiDeviceIterator(TensorOp[TResource]):
         container: StringLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MultiDeviceIterator:
         """Makes an iterator that hands elements to several devices by turns.
 
@@ -137,6 +139,8 @@ class MultiDeviceIterator(TensorOp[TResource]):
             >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
             [0, 2, 1, 3]
         """
+        if _unknown or _surplus:
+            raise MultiDeviceIterator._create_refused(_surplus, _unknown)
         op: MultiDeviceIterator = new(MultiDeviceIterator)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def multi_device_iterator(
     container: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -226,8 +230,8 @@ def multi_device_iterator(
         >>> [int(take(both, shard, run, **N)[0]) for shard in (0, 0, 1, 1)]
         [0, 2, 1, 3]
     """
-    if _unknown:
-        raise MultiDeviceIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MultiDeviceIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -103,7 +103,10 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
             *,
             output_types: Sequence[AnyDTypeLike] = default(()),
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_types=output_types, output_shapes=output_shapes)
 
         def with_output_types(self, output_types: Sequence[AnyDTypeLike]) -> Self:
@@ -118,7 +121,7 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, string_handle: StringOperand, *options: Options
+        scope: Scope, string_handle: StringOperand, *options: Options, **_unknown: Never
     ) -> MultiDeviceIteratorFromStringHandle:
         """Makes the handle of an iterator over several devices of a string.
 
@@ -154,6 +157,8 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
             >>> int(opwright.data.multi_device_iterator_init(three, again, 1)) > 0
             True
         """
+        if _unknown:
+            raise MultiDeviceIteratorFromStringHandle._create_refused((), _unknown)
         op: MultiDeviceIteratorFromStringHandle = new(
             MultiDeviceIteratorFromStringHandle
         )
@@ -189,7 +194,7 @@ MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
 @explained
 def multi_device_iterator_from_string_handle(
     string_handle: StringOperand,
-    *,
+    *_surplus: Never,
     output_types: Sequence[AnyDTypeLike] = (),
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
@@ -228,8 +233,8 @@ def multi_device_iterator_from_string_handle(
         >>> int(opwright.data.multi_device_iterator_init(three, again, 1)) > 0
         True
     """
-    if _unknown:
-        raise MultiDeviceIteratorFromStringHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MultiDeviceIteratorFromStringHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

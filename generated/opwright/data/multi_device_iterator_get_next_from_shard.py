@@ -106,6 +106,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         incarnation_id: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MultiDeviceIteratorGetNextFromShard:
         """Reads the next element that is meant for one of several devices.
 
@@ -146,6 +148,10 @@ class MultiDeviceIteratorGetNextFromShard(Op):
             >>> [int(take(both, shard, run, **N)[0]) for shard in (1, 0, 0, 1)]
             [1, 0, 2, 3]
         """
+        if _unknown or _surplus:
+            raise MultiDeviceIteratorGetNextFromShard._create_refused(
+                _surplus, _unknown
+            )
         op: MultiDeviceIteratorGetNextFromShard = new(
             MultiDeviceIteratorGetNextFromShard
         )
@@ -197,7 +203,7 @@ def multi_device_iterator_get_next_from_shard(
     incarnation_id: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -239,8 +245,8 @@ def multi_device_iterator_get_next_from_shard(
         >>> [int(take(both, shard, run, **N)[0]) for shard in (1, 0, 0, 1)]
         [1, 0, 2, 3]
     """
-    if _unknown:
-        raise MultiDeviceIteratorGetNextFromShard._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MultiDeviceIteratorGetNextFromShard._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -86,6 +86,8 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         dataset: TensorOperand[TVariant],
         multi_device_iterator: TensorOperand[TResource],
         max_buffer_size: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MultiDeviceIteratorInit:
         """Gives an iterator over several devices a data set, and starts it.
 
@@ -118,6 +120,8 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
             >>> [int(multi_device_iterator_init(four, both, 2)) for _ in range(2)]
             [1, 2]
         """
+        if _unknown or _surplus:
+            raise MultiDeviceIteratorInit._create_refused(_surplus, _unknown)
         op: MultiDeviceIteratorInit = new(MultiDeviceIteratorInit)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def multi_device_iterator_init(
     dataset: TensorOperand[TVariant],
     multi_device_iterator: TensorOperand[TResource],
     max_buffer_size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -190,8 +194,8 @@ def multi_device_iterator_init(
         >>> [int(multi_device_iterator_init(four, both, 2)) for _ in range(2)]
         [1, 2]
     """
-    if _unknown:
-        raise MultiDeviceIteratorInit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MultiDeviceIteratorInit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

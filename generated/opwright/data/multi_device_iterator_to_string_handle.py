@@ -73,7 +73,10 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, multi_device_iterator: TensorOperand[TResource]
+        scope: Scope,
+        multi_device_iterator: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MultiDeviceIteratorToStringHandle:
         """Gives the handle of an iterator over several devices as a string.
 
@@ -103,6 +106,8 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
             >>> again.shape, again.dtype
             (TensorShape([]), tf.resource)
         """
+        if _unknown or _surplus:
+            raise MultiDeviceIteratorToStringHandle._create_refused(_surplus, _unknown)
         op: MultiDeviceIteratorToStringHandle = new(MultiDeviceIteratorToStringHandle)
         fast_path_error = None
         try:
@@ -122,7 +127,7 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
 @explained
 def multi_device_iterator_to_string_handle(
     multi_device_iterator: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -154,8 +159,8 @@ def multi_device_iterator_to_string_handle(
         >>> again.shape, again.dtype
         (TensorShape([]), tf.resource)
     """
-    if _unknown:
-        raise MultiDeviceIteratorToStringHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MultiDeviceIteratorToStringHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -83,6 +83,8 @@ class NonSerializableDataset(TensorOp[TVariant]):
         input_dataset: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NonSerializableDataset:
         """Passes a data set on that cannot be written as a graph.
 
@@ -114,6 +116,8 @@ class NonSerializableDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise NonSerializableDataset._create_refused(_surplus, _unknown)
         op: NonSerializableDataset = new(NonSerializableDataset)
         fast_path_error = None
         try:
@@ -144,7 +148,7 @@ def non_serializable_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -178,8 +182,8 @@ def non_serializable_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise NonSerializableDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonSerializableDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

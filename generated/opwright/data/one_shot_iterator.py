@@ -104,7 +104,10 @@ class OneShotIterator(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -124,6 +127,7 @@ class OneShotIterator(TensorOp[TResource]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OneShotIterator:
         """Makes an iterator together with the data set that it goes through, once.
 
@@ -167,6 +171,8 @@ class OneShotIterator(TensorOp[TResource]):
             >>> [int(opwright.data.iterator_get_next(iterator, **N)[0]) for _ in range(2)]
             [7, 8]
         """
+        if _unknown:
+            raise OneShotIterator._create_refused((), _unknown)
         op: OneShotIterator = new(OneShotIterator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ def one_shot_iterator(
     dataset_factory: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -260,8 +266,8 @@ def one_shot_iterator(
         >>> [int(opwright.data.iterator_get_next(iterator, **N)[0]) for _ in range(2)]
         [7, 8]
     """
-    if _unknown:
-        raise OneShotIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OneShotIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -99,7 +99,10 @@ class OptimizeDataset(TensorOp[TVariant]):
             self,
             *,
             optimization_configs: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(optimization_configs=optimization_configs)
 
         def with_optimization_configs(
@@ -119,6 +122,7 @@ class OptimizeDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OptimizeDataset:
         """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
@@ -158,6 +162,8 @@ class OptimizeDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(fused, spec).take(3)]
             [0, 1, 2]
         """
+        if _unknown:
+            raise OptimizeDataset._create_refused((), _unknown)
         op: OptimizeDataset = new(OptimizeDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def optimize_dataset(
     optimizations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     optimization_configs: Sequence[StringLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -243,8 +249,8 @@ def optimize_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(fused, spec).take(3)]
         [0, 1, 2]
     """
-    if _unknown:
-        raise OptimizeDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptimizeDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -107,7 +107,10 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
             self,
             *,
             optimization_configs: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(optimization_configs=optimization_configs)
 
         def with_optimization_configs(
@@ -129,6 +132,7 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OptimizeDatasetV2:
         """Rewrites the graph of a data set so that it runs faster.
 
@@ -175,6 +179,8 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(fused, spec).take(3)]
             [0, 1, 2]
         """
+        if _unknown:
+            raise OptimizeDatasetV2._create_refused((), _unknown)
         op: OptimizeDatasetV2 = new(OptimizeDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def optimize_dataset_v2(
     optimizations_default: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     optimization_configs: Sequence[StringLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -276,8 +282,8 @@ def optimize_dataset_v2(
         >>> [int(x) for x in tf.data.experimental.from_variant(fused, spec).take(3)]
         [0, 1, 2]
     """
-    if _unknown:
-        raise OptimizeDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptimizeDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -72,7 +72,10 @@ class OptionalFromValue(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, components: Sequence[AnyOperand[AnyDType]]
+        scope: Scope,
+        components: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OptionalFromValue:
         """Puts tensors into an optional.
 
@@ -103,6 +106,8 @@ class OptionalFromValue(TensorOp[TVariant]):
             >>> int(number), word.numpy()
             (3, b'three')
         """
+        if _unknown or _surplus:
+            raise OptionalFromValue._create_refused(_surplus, _unknown)
         op: OptionalFromValue = new(OptionalFromValue)
         fast_path_error = None
         try:
@@ -119,7 +124,7 @@ class OptionalFromValue(TensorOp[TVariant]):
 @explained
 def optional_from_value(
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -151,8 +156,8 @@ def optional_from_value(
         >>> int(number), word.numpy()
         (3, b'three')
     """
-    if _unknown:
-        raise OptionalFromValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptionalFromValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

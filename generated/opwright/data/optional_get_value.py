@@ -85,6 +85,8 @@ class OptionalGetValue(Op):
         optional: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OptionalGetValue:
         """Takes the value out of an optional.
 
@@ -116,6 +118,8 @@ class OptionalGetValue(Op):
             >>> value.numpy()
             array([1, 2])
         """
+        if _unknown or _surplus:
+            raise OptionalGetValue._create_refused(_surplus, _unknown)
         op: OptionalGetValue = new(OptionalGetValue)
         fast_path_error = None
         try:
@@ -146,7 +150,7 @@ def optional_get_value(
     optional: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -180,8 +184,8 @@ def optional_get_value(
         >>> value.numpy()
         array([1, 2])
     """
-    if _unknown:
-        raise OptionalGetValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptionalGetValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

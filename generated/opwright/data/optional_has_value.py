@@ -64,7 +64,12 @@ class OptionalHasValue(TensorOp[TBool]):
         return OptionalHasValueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, optional: TensorOperand[TVariant]) -> OptionalHasValue:
+    def create(
+        scope: Scope,
+        optional: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> OptionalHasValue:
         """Says whether an optional has a value.
 
         It is what to ask before OptionalGetValue, which fails where there is none, as
@@ -90,6 +95,8 @@ class OptionalHasValue(TensorOp[TBool]):
             >>> [bool(optional_has_value(one)) for one in (some, none)]
             [True, False]
         """
+        if _unknown or _surplus:
+            raise OptionalHasValue._create_refused(_surplus, _unknown)
         op: OptionalHasValue = new(OptionalHasValue)
         fast_path_error = None
         try:
@@ -105,7 +112,10 @@ class OptionalHasValue(TensorOp[TBool]):
 
 @explained
 def optional_has_value(
-    optional: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    optional: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Says whether an optional has a value.
 
@@ -132,8 +142,8 @@ def optional_has_value(
         >>> [bool(optional_has_value(one)) for one in (some, none)]
         [True, False]
     """
-    if _unknown:
-        raise OptionalHasValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptionalHasValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

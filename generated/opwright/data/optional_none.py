@@ -59,7 +59,7 @@ class OptionalNone(TensorOp[TVariant]):
         return OptionalNoneInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> OptionalNone:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> OptionalNone:
         """Makes an optional without a value.
 
         OptionalHasValue of it is false, and OptionalGetValue fails. OptionalFromValue
@@ -82,6 +82,8 @@ class OptionalNone(TensorOp[TVariant]):
             >>> bool(opwright.data.optional_has_value(optional_none()))
             False
         """
+        if _unknown or _surplus:
+            raise OptionalNone._create_refused(_surplus, _unknown)
         op: OptionalNone = new(OptionalNone)
         fast_path_error = None
         try:
@@ -94,7 +96,9 @@ class OptionalNone(TensorOp[TVariant]):
 
 
 @explained
-def optional_none(*, name: str | None = None, **_unknown: Never) -> Output[TVariant]:
+def optional_none(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
     """Makes an optional without a value.
 
     OptionalHasValue of it is false, and OptionalGetValue fails. OptionalFromValue makes
@@ -117,8 +121,8 @@ def optional_none(*, name: str | None = None, **_unknown: Never) -> Output[TVari
         >>> bool(opwright.data.optional_has_value(optional_none()))
         False
     """
-    if _unknown:
-        raise OptionalNone._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptionalNone._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -98,7 +98,10 @@ class OptionsDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -116,6 +119,7 @@ class OptionsDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OptionsDataset:
         """Attaches options to a data set.
 
@@ -155,6 +159,8 @@ class OptionsDataset(TensorOp[TVariant]):
             >>> bytes(opwright.data.get_options(loose).numpy())[:2]  # field 1 is 0
             b'\\x08\\x00'
         """
+        if _unknown:
+            raise OptionsDataset._create_refused((), _unknown)
         op: OptionsDataset = new(OptionsDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -200,7 +206,7 @@ def options_dataset(
     serialized_options: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -243,8 +249,8 @@ def options_dataset(
         >>> bytes(opwright.data.get_options(loose).numpy())[:2]  # field 1 is 0
         b'\\x08\\x00'
     """
-    if _unknown:
-        raise OptionsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OptionsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

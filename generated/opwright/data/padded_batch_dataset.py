@@ -116,7 +116,10 @@ class PaddedBatchDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -135,6 +138,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
         padding_values: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> PaddedBatchDataset:
         """Stacks elements of different shapes, padded; PaddedBatchDatasetV2 replaces
         it.
@@ -180,6 +184,8 @@ class PaddedBatchDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(padded))  # two batches
             2
         """
+        if _unknown:
+            raise PaddedBatchDataset._create_refused((), _unknown)
         op: PaddedBatchDataset = new(PaddedBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +236,7 @@ def padded_batch_dataset(
     padded_shapes: Sequence[Operand[TInt64]],
     padding_values: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -277,8 +283,8 @@ def padded_batch_dataset(
         >>> int(opwright.data.dataset_cardinality(padded))  # two batches
         2
     """
-    if _unknown:
-        raise PaddedBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PaddedBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

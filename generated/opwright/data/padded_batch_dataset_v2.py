@@ -130,7 +130,10 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
             *,
             parallel_copy: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(parallel_copy=parallel_copy, metadata=metadata)
 
         def with_parallel_copy(self, parallel_copy: bool) -> Self:
@@ -153,6 +156,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         drop_remainder: Operand[TBool],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> PaddedBatchDatasetV2:
         """Stacks elements of different shapes into batches, padded to one shape.
 
@@ -206,6 +210,8 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
             [array([[ 0, -9],
                    [ 0,  1]]), array([[0, 1, 2]])]
         """
+        if _unknown:
+            raise PaddedBatchDatasetV2._create_refused((), _unknown)
         op: PaddedBatchDatasetV2 = new(PaddedBatchDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ def padded_batch_dataset_v2(
     padding_values: Sequence[AnyOperand[AnyDType]],
     drop_remainder: Operand[TBool],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     parallel_copy: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -322,8 +328,8 @@ def padded_batch_dataset_v2(
         [array([[ 0, -9],
                [ 0,  1]]), array([[0, 1, 2]])]
     """
-    if _unknown:
-        raise PaddedBatchDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PaddedBatchDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

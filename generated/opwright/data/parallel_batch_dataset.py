@@ -122,7 +122,10 @@ class ParallelBatchDataset(TensorOp[TVariant]):
             parallel_copy: bool = default(False),
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 parallel_copy=parallel_copy,
                 deterministic=deterministic,
@@ -152,6 +155,7 @@ class ParallelBatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelBatchDataset:
         """Stacks elements into batches, and makes several batches at once.
 
@@ -204,6 +208,8 @@ class ParallelBatchDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1]), array([2, 3])]
         """
+        if _unknown:
+            raise ParallelBatchDataset._create_refused((), _unknown)
         op: ParallelBatchDataset = new(ParallelBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -275,7 +281,7 @@ def parallel_batch_dataset(
     drop_remainder: Operand[TBool],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     parallel_copy: bool = False,
     deterministic: StringLike = "default",
     metadata: StringLike = "",
@@ -331,8 +337,8 @@ def parallel_batch_dataset(
         >>> list(data.as_numpy_iterator())
         [array([0, 1]), array([2, 3])]
     """
-    if _unknown:
-        raise ParallelBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

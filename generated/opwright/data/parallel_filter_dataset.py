@@ -121,7 +121,10 @@ class ParallelFilterDataset(TensorOp[TVariant]):
             *,
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(deterministic=deterministic, metadata=metadata)
 
         def with_deterministic(self, deterministic: StringLike) -> Self:
@@ -144,6 +147,7 @@ class ParallelFilterDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelFilterDataset:
         """Keeps the elements that satisfy a predicate, testing several at once.
 
@@ -195,6 +199,8 @@ class ParallelFilterDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(some))  # unknown until it is read
             -2
         """
+        if _unknown:
+            raise ParallelFilterDataset._create_refused((), _unknown)
         op: ParallelFilterDataset = new(ParallelFilterDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -258,7 +264,7 @@ def parallel_filter_dataset(
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     deterministic: StringLike = "default",
     metadata: StringLike = "",
     name: str | None = None,
@@ -314,8 +320,8 @@ def parallel_filter_dataset(
         >>> int(opwright.data.dataset_cardinality(some))  # unknown until it is read
         -2
     """
-    if _unknown:
-        raise ParallelFilterDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelFilterDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

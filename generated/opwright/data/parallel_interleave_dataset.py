@@ -123,7 +123,10 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -147,6 +150,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelInterleaveDataset:
         """Reads several data sets by turns with a thread each; an older form.
 
@@ -203,6 +207,8 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise ParallelInterleaveDataset._create_refused((), _unknown)
         op: ParallelInterleaveDataset = new(ParallelInterleaveDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -300,7 +306,7 @@ def parallel_interleave_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -359,8 +365,8 @@ def parallel_interleave_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise ParallelInterleaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelInterleaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -121,7 +121,10 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
             *,
             sloppy: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sloppy=sloppy, metadata=metadata)
 
         def with_sloppy(self, sloppy: bool) -> Self:
@@ -146,6 +149,7 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelInterleaveDatasetV2:
         """Reads several data sets by turns and in parallel; V4 of the op replaces
         it.
@@ -198,6 +202,8 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise ParallelInterleaveDatasetV2._create_refused((), _unknown)
         op: ParallelInterleaveDatasetV2 = new(ParallelInterleaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -283,7 +289,7 @@ def parallel_interleave_dataset_v2(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     sloppy: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -339,8 +345,8 @@ def parallel_interleave_dataset_v2(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise ParallelInterleaveDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelInterleaveDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

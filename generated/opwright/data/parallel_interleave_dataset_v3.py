@@ -120,7 +120,10 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
             *,
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(deterministic=deterministic, metadata=metadata)
 
         def with_deterministic(self, deterministic: StringLike) -> Self:
@@ -145,6 +148,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelInterleaveDatasetV3:
         """Reads several data sets by turns and in parallel, with order left to
         options.
@@ -199,6 +203,8 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise ParallelInterleaveDatasetV3._create_refused((), _unknown)
         op: ParallelInterleaveDatasetV3 = new(ParallelInterleaveDatasetV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -284,7 +290,7 @@ def parallel_interleave_dataset_v3(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     deterministic: StringLike = "default",
     metadata: StringLike = "",
     name: str | None = None,
@@ -341,8 +347,8 @@ def parallel_interleave_dataset_v3(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise ParallelInterleaveDatasetV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelInterleaveDatasetV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

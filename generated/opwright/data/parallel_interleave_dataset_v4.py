@@ -130,7 +130,10 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
             *,
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(deterministic=deterministic, metadata=metadata)
 
         def with_deterministic(self, deterministic: StringLike) -> Self:
@@ -157,6 +160,7 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelInterleaveDatasetV4:
         """Makes a data set of each element, and reads several of them in parallel.
 
@@ -219,6 +223,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown:
+            raise ParallelInterleaveDatasetV4._create_refused((), _unknown)
         op: ParallelInterleaveDatasetV4 = new(ParallelInterleaveDatasetV4)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -326,7 +332,7 @@ def parallel_interleave_dataset_v4(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     deterministic: StringLike = "default",
     metadata: StringLike = "",
     name: str | None = None,
@@ -393,8 +399,8 @@ def parallel_interleave_dataset_v4(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise ParallelInterleaveDatasetV4._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelInterleaveDatasetV4._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

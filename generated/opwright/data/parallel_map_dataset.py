@@ -132,7 +132,10 @@ class ParallelMapDataset(TensorOp[TVariant]):
             sloppy: bool = default(False),
             preserve_cardinality: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 sloppy=sloppy,
@@ -166,6 +169,7 @@ class ParallelMapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelMapDataset:
         """Applies a function to every element; ParallelMapDatasetV2 replaces it.
 
@@ -216,6 +220,8 @@ class ParallelMapDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(squares, spec)]
             [0, 1, 4, 9, 16]
         """
+        if _unknown:
+            raise ParallelMapDataset._create_refused((), _unknown)
         op: ParallelMapDataset = new(ParallelMapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -283,7 +289,7 @@ def parallel_map_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_inter_op_parallelism: bool = True,
     sloppy: bool = False,
     preserve_cardinality: bool = False,
@@ -338,8 +344,8 @@ def parallel_map_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(squares, spec)]
         [0, 1, 4, 9, 16]
     """
-    if _unknown:
-        raise ParallelMapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelMapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

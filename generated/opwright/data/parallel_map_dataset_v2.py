@@ -142,7 +142,10 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
             preserve_cardinality: bool = default(False),
             use_unbounded_threadpool: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 deterministic=deterministic,
@@ -180,6 +183,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParallelMapDatasetV2:
         """Applies a function to every element, several at once.
 
@@ -239,6 +243,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(squares, spec)]
             [0, 1, 4, 9, 16]
         """
+        if _unknown:
+            raise ParallelMapDatasetV2._create_refused((), _unknown)
         op: ParallelMapDatasetV2 = new(ParallelMapDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -311,7 +317,7 @@ def parallel_map_dataset_v2(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_inter_op_parallelism: bool = True,
     deterministic: StringLike = "default",
     preserve_cardinality: bool = False,
@@ -375,8 +381,8 @@ def parallel_map_dataset_v2(
         >>> [int(x) for x in tf.data.experimental.from_variant(squares, spec)]
         [0, 1, 4, 9, 16]
     """
-    if _unknown:
-        raise ParallelMapDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParallelMapDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -137,7 +137,10 @@ class ParseExampleDataset(TensorOp[TVariant]):
             ragged_keys: Sequence[StringLike] = default(()),
             ragged_value_types: Sequence[AnyDTypeLike] = default(()),
             ragged_split_types: Sequence[AnyDTypeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 sloppy=sloppy,
                 ragged_keys=ragged_keys,
@@ -178,6 +181,7 @@ class ParseExampleDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParseExampleDataset:
         """Parses serialized tf.train.Examples; ParseExampleDatasetV2 replaces it.
 
@@ -233,6 +237,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
             >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
             [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
         """
+        if _unknown:
+            raise ParseExampleDataset._create_refused((), _unknown)
         op: ParseExampleDataset = new(ParseExampleDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -312,7 +318,7 @@ def parse_example_dataset(
     dense_shapes: Sequence[ShapeLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     sloppy: bool = False,
     ragged_keys: Sequence[StringLike] = (),
     ragged_value_types: Sequence[AnyDTypeLike] = (),
@@ -374,8 +380,8 @@ def parse_example_dataset(
         >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
         [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
     """
-    if _unknown:
-        raise ParseExampleDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseExampleDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

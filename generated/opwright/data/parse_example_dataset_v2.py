@@ -140,7 +140,10 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
             ragged_keys: Sequence[StringLike] = default(()),
             ragged_value_types: Sequence[AnyDTypeLike] = default(()),
             ragged_split_types: Sequence[AnyDTypeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 deterministic=deterministic,
                 ragged_keys=ragged_keys,
@@ -181,6 +184,7 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParseExampleDatasetV2:
         """Parses serialized tf.train.Examples, a batch at a time.
 
@@ -243,6 +247,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
             >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
             [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
         """
+        if _unknown:
+            raise ParseExampleDatasetV2._create_refused((), _unknown)
         op: ParseExampleDatasetV2 = new(ParseExampleDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -322,7 +328,7 @@ def parse_example_dataset_v2(
     dense_shapes: Sequence[ShapeLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     deterministic: StringLike = "default",
     ragged_keys: Sequence[StringLike] = (),
     ragged_value_types: Sequence[AnyDTypeLike] = (),
@@ -390,8 +396,8 @@ def parse_example_dataset_v2(
         >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
         [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
     """
-    if _unknown:
-        raise ParseExampleDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseExampleDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -120,7 +120,10 @@ class PrefetchDataset(TensorOp[TVariant]):
             legacy_autotune: bool = default(True),
             buffer_size_min: int = default(0),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 slack_period=slack_period,
                 legacy_autotune=legacy_autotune,
@@ -152,6 +155,7 @@ class PrefetchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> PrefetchDataset:
         """Reads elements ahead, while those before them are used.
 
@@ -200,6 +204,8 @@ class PrefetchDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise PrefetchDataset._create_refused((), _unknown)
         op: PrefetchDataset = new(PrefetchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -261,7 +267,7 @@ def prefetch_dataset(
     buffer_size: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     slack_period: int = 0,
     legacy_autotune: bool = True,
     buffer_size_min: int = 0,
@@ -315,8 +321,8 @@ def prefetch_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise PrefetchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PrefetchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -98,6 +98,8 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
         num_threads: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PrivateThreadPoolDataset:
         """Runs the work of a data set on threads of its own.
 
@@ -136,6 +138,8 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise PrivateThreadPoolDataset._create_refused(_surplus, _unknown)
         op: PrivateThreadPoolDataset = new(PrivateThreadPoolDataset)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def private_thread_pool_dataset(
     num_threads: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -217,8 +221,8 @@ def private_thread_pool_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise PrivateThreadPoolDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PrivateThreadPoolDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

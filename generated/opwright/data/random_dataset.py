@@ -102,7 +102,10 @@ class RandomDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -120,6 +123,7 @@ class RandomDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> RandomDataset:
         """Makes an endless data set of pseudorandom numbers.
 
@@ -159,6 +163,8 @@ class RandomDataset(TensorOp[TVariant]):
             >>> [0 <= int(x) < 2**32 for x in data.take(3)]
             [True, True, True]
         """
+        if _unknown:
+            raise RandomDataset._create_refused((), _unknown)
         op: RandomDataset = new(RandomDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def random_dataset(
     seed2: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -259,8 +265,8 @@ def random_dataset(
         >>> [0 <= int(x) < 2**32 for x in data.take(3)]
         [True, True, True]
     """
-    if _unknown:
-        raise RandomDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

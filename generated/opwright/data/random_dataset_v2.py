@@ -116,7 +116,10 @@ class RandomDatasetV2(TensorOp[TVariant]):
             *,
             rerandomize_each_iteration: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rerandomize_each_iteration=rerandomize_each_iteration, metadata=metadata
             )
@@ -142,6 +145,7 @@ class RandomDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> RandomDatasetV2:
         """Makes an endless data set of pseudorandom numbers, of a seed generator.
 
@@ -188,6 +192,8 @@ class RandomDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in data.take(2)], [int(x) for x in data.take(2)]
             ([1995848961, 2377083460], [1995848961, 2377083460])
         """
+        if _unknown:
+            raise RandomDatasetV2._create_refused((), _unknown)
         op: RandomDatasetV2 = new(RandomDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def random_dataset_v2(
     seed_generator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     rerandomize_each_iteration: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -301,8 +307,8 @@ def random_dataset_v2(
         >>> [int(x) for x in data.take(2)], [int(x) for x in data.take(2)]
         ([1995848961, 2377083460], [1995848961, 2377083460])
     """
-    if _unknown:
-        raise RandomDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

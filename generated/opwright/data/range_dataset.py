@@ -114,7 +114,10 @@ class RangeDataset(TensorOp[TVariant]):
             *,
             metadata: StringLike = default(""),
             replicate_on_split: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata, replicate_on_split=replicate_on_split)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -136,6 +139,7 @@ class RangeDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> RangeDataset:
         """Makes a data set of evenly spaced integers.
 
@@ -183,6 +187,8 @@ class RangeDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(down, spec)]
             [10, 6, 2]
         """
+        if _unknown:
+            raise RangeDataset._create_refused((), _unknown)
         op: RangeDataset = new(RangeDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def range_dataset(
     step: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     replicate_on_split: bool = False,
     name: str | None = None,
@@ -302,8 +308,8 @@ def range_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(down, spec)]
         [10, 6, 2]
     """
-    if _unknown:
-        raise RangeDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RangeDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

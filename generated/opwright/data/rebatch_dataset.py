@@ -102,7 +102,10 @@ class RebatchDataset(TensorOp[TVariant]):
             self,
             *,
             use_fallback: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_fallback=use_fallback)
 
         def with_use_fallback(self, use_fallback: bool) -> Self:
@@ -120,6 +123,7 @@ class RebatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> RebatchDataset:
         """Cuts each batch into smaller ones, one for each replica.
 
@@ -159,6 +163,8 @@ class RebatchDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1]), array([2, 3]), array([4, 5]), array([6])]
         """
+        if _unknown:
+            raise RebatchDataset._create_refused((), _unknown)
         op: RebatchDataset = new(RebatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +217,7 @@ def rebatch_dataset(
     num_replicas: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_fallback: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -254,8 +260,8 @@ def rebatch_dataset(
         >>> list(data.as_numpy_iterator())
         [array([0, 1]), array([2, 3]), array([4, 5]), array([6])]
     """
-    if _unknown:
-        raise RebatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RebatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

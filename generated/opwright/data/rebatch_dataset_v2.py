@@ -101,6 +101,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         drop_remainder: Operand[TBool],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RebatchDatasetV2:
         """Cuts batches anew, to a cycle of batch sizes.
 
@@ -144,6 +146,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1]), array([2]), array([3, 4]), array([5]), array([6])]
         """
+        if _unknown or _surplus:
+            raise RebatchDatasetV2._create_refused(_surplus, _unknown)
         op: RebatchDatasetV2 = new(RebatchDatasetV2)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def rebatch_dataset_v2(
     drop_remainder: Operand[TBool],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -233,8 +237,8 @@ def rebatch_dataset_v2(
         >>> list(data.as_numpy_iterator())
         [array([0, 1]), array([2]), array([3, 4]), array([5]), array([6])]
     """
-    if _unknown:
-        raise RebatchDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RebatchDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

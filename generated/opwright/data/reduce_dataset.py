@@ -120,7 +120,10 @@ class ReduceDataset(Op):
             *,
             use_inter_op_parallelism: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism, metadata=metadata
             )
@@ -145,6 +148,7 @@ class ReduceDataset(Op):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ReduceDataset:
         """Combines all elements of a data set into one result.
 
@@ -195,6 +199,8 @@ class ReduceDataset(Op):
             >>> int(total)
             110
         """
+        if _unknown:
+            raise ReduceDataset._create_refused((), _unknown)
         op: ReduceDataset = new(ReduceDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -247,7 +253,7 @@ def reduce_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_inter_op_parallelism: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -300,8 +306,8 @@ def reduce_dataset(
         >>> int(total)
         110
     """
-    if _unknown:
-        raise ReduceDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReduceDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

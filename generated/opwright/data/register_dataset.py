@@ -105,7 +105,10 @@ class RegisterDataset(TensorOp[TInt64]):
             *,
             element_spec: StringLike = default(""),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_spec=element_spec, metadata=metadata)
 
         def with_element_spec(self, element_spec: StringLike) -> Self:
@@ -126,6 +129,7 @@ class RegisterDataset(TensorOp[TInt64]):
         protocol: StringOperand,
         external_state_policy: int,
         *options: Options,
+        **_unknown: Never,
     ) -> RegisterDataset:
         """Gives a data set to tf.data service; RegisterDatasetV2 replaces it.
 
@@ -168,6 +172,8 @@ class RegisterDataset(TensorOp[TInt64]):
             >>> register_dataset(three, address, "grpc", 1).numpy()
             np.int64(1000)
         """
+        if _unknown:
+            raise RegisterDataset._create_refused((), _unknown)
         op: RegisterDataset = new(RegisterDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +222,7 @@ def register_dataset(
     address: StringOperand,
     protocol: StringOperand,
     external_state_policy: int,
-    *,
+    *_surplus: Never,
     element_spec: StringLike = "",
     metadata: StringLike = "",
     name: str | None = None,
@@ -262,8 +268,8 @@ def register_dataset(
         >>> register_dataset(three, address, "grpc", 1).numpy()
         np.int64(1000)
     """
-    if _unknown:
-        raise RegisterDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RegisterDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

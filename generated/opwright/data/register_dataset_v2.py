@@ -112,7 +112,10 @@ class RegisterDatasetV2(TensorOp[TString]):
             element_spec: StringLike = default(""),
             requested_dataset_id: StringLike = default(""),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 element_spec=element_spec,
                 requested_dataset_id=requested_dataset_id,
@@ -140,6 +143,7 @@ class RegisterDatasetV2(TensorOp[TString]):
         protocol: StringOperand,
         external_state_policy: int,
         *options: Options,
+        **_unknown: Never,
     ) -> RegisterDatasetV2:
         """Gives a data set to tf.data service.
 
@@ -189,6 +193,8 @@ class RegisterDatasetV2(TensorOp[TString]):
             ...     three, address, "grpc", 1, requested_dataset_id="three").numpy()
             b'three'
         """
+        if _unknown:
+            raise RegisterDatasetV2._create_refused((), _unknown)
         op: RegisterDatasetV2 = new(RegisterDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ def register_dataset_v2(
     address: StringOperand,
     protocol: StringOperand,
     external_state_policy: int,
-    *,
+    *_surplus: Never,
     element_spec: StringLike = "",
     requested_dataset_id: StringLike = "",
     metadata: StringLike = "",
@@ -294,8 +300,8 @@ def register_dataset_v2(
         ...     three, address, "grpc", 1, requested_dataset_id="three").numpy()
         b'three'
     """
-    if _unknown:
-        raise RegisterDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RegisterDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

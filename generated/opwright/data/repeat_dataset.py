@@ -103,7 +103,10 @@ class RepeatDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -121,6 +124,7 @@ class RepeatDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> RepeatDataset:
         """Goes through a data set several times.
 
@@ -161,6 +165,8 @@ class RepeatDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 0, 1, 0, 1]
         """
+        if _unknown:
+            raise RepeatDataset._create_refused((), _unknown)
         op: RepeatDataset = new(RepeatDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ def repeat_dataset(
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def repeat_dataset(
         >>> [int(x) for x in data]
         [0, 1, 0, 1, 0, 1]
     """
-    if _unknown:
-        raise RepeatDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RepeatDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

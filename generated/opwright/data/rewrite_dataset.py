@@ -91,6 +91,8 @@ class RewriteDataset(TensorOp[TVariant]):
         rewrite_name: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RewriteDataset:
         """Applies one rewrite to the graph of a data set.
 
@@ -128,6 +130,8 @@ class RewriteDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise RewriteDataset._create_refused(_surplus, _unknown)
         op: RewriteDataset = new(RewriteDataset)
         fast_path_error = None
         try:
@@ -160,7 +164,7 @@ def rewrite_dataset(
     rewrite_name: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -198,8 +202,8 @@ def rewrite_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise RewriteDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RewriteDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -100,6 +100,8 @@ class SamplingDataset(TensorOp[TVariant]):
         seed2: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SamplingDataset:
         """Keeps each element of a data set with a given probability.
 
@@ -139,6 +141,8 @@ class SamplingDataset(TensorOp[TVariant]):
             >>> 50 < len(list(data)) < 150
             True
         """
+        if _unknown or _surplus:
+            raise SamplingDataset._create_refused(_surplus, _unknown)
         op: SamplingDataset = new(SamplingDataset)
         fast_path_error = None
         try:
@@ -190,7 +194,7 @@ def sampling_dataset(
     seed2: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -231,8 +235,8 @@ def sampling_dataset(
         >>> 50 < len(list(data)) < 150
         True
     """
-    if _unknown:
-        raise SamplingDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SamplingDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -103,7 +103,10 @@ class SaveDataset(Op):
             *,
             compression: StringLike = default(""),
             use_shard_func: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression, use_shard_func=use_shard_func)
 
         def with_compression(self, compression: StringLike) -> Self:
@@ -124,6 +127,7 @@ class SaveDataset(Op):
         shard_func_other_args: Sequence[AnyOperand[AnyDType]],
         shard_func: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SaveDataset:
         """Writes a data set to files.
 
@@ -163,6 +167,8 @@ class SaveDataset(Op):
             >>> tf.io.gfile.exists("three/snapshot.metadata")
             True
         """
+        if _unknown:
+            raise SaveDataset._create_refused((), _unknown)
         op: SaveDataset = new(SaveDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ def save_dataset(
     path: StringOperand,
     shard_func_other_args: Sequence[AnyOperand[AnyDType]],
     shard_func: FunctionLike,
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     use_shard_func: bool = True,
     name: str | None = None,
@@ -250,8 +256,8 @@ def save_dataset(
         >>> tf.io.gfile.exists("three/snapshot.metadata")
         True
     """
-    if _unknown:
-        raise SaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

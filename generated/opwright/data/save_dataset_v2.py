@@ -115,7 +115,10 @@ class SaveDatasetV2(TensorOp[TVariant]):
             *,
             compression: StringLike = default(""),
             use_shard_func: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression, use_shard_func=use_shard_func)
 
         def with_compression(self, compression: StringLike) -> Self:
@@ -138,6 +141,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> SaveDatasetV2:
         """Writes a data set to files as it is read, and passes it on.
 
@@ -185,6 +189,8 @@ class SaveDatasetV2(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise SaveDatasetV2._create_refused((), _unknown)
         op: SaveDatasetV2 = new(SaveDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -237,7 +243,7 @@ def save_dataset_v2(
     shard_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     use_shard_func: bool = True,
     name: str | None = None,
@@ -287,8 +293,8 @@ def save_dataset_v2(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise SaveDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SaveDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -125,7 +125,10 @@ class ScanDataset(TensorOp[TVariant]):
             preserve_cardinality: bool = default(False),
             use_default_device: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 preserve_cardinality=preserve_cardinality,
                 use_default_device=use_default_device,
@@ -155,6 +158,7 @@ class ScanDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ScanDataset:
         """Applies a function that carries a state from element to element.
 
@@ -210,6 +214,8 @@ class ScanDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(sums, spec)]
             [0, 1, 3, 6, 10]
         """
+        if _unknown:
+            raise ScanDataset._create_refused((), _unknown)
         op: ScanDataset = new(ScanDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ def scan_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     preserve_cardinality: bool = False,
     use_default_device: bool = True,
     metadata: StringLike = "",
@@ -323,8 +329,8 @@ def scan_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(sums, spec)]
         [0, 1, 3, 6, 10]
     """
-    if _unknown:
-        raise ScanDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScanDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

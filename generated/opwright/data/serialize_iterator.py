@@ -90,7 +90,10 @@ class SerializeIterator(TensorOp[TVariant]):
             self,
             *,
             external_state_policy: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(external_state_policy=external_state_policy)
 
         def with_external_state_policy(self, external_state_policy: int) -> Self:
@@ -102,7 +105,10 @@ class SerializeIterator(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, resource_handle: TensorOperand[TResource], *options: Options
+        scope: Scope,
+        resource_handle: TensorOperand[TResource],
+        *options: Options,
+        **_unknown: Never,
     ) -> SerializeIterator:
         """Saves where an iterator stands.
 
@@ -141,6 +147,8 @@ class SerializeIterator(TensorOp[TVariant]):
             >>> int(second), int(next(numbers))
             (8, 8)
         """
+        if _unknown:
+            raise SerializeIterator._create_refused((), _unknown)
         op: SerializeIterator = new(SerializeIterator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +180,7 @@ MERGE = SerializeIterator.Options.merge
 @explained
 def serialize_iterator(
     resource_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     external_state_policy: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -214,8 +222,8 @@ def serialize_iterator(
         >>> int(second), int(next(numbers))
         (8, 8)
     """
-    if _unknown:
-        raise SerializeIterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SerializeIterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -99,6 +99,8 @@ class SetStatsAggregatorDataset(TensorOp[TVariant]):
         counter_prefix: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SetStatsAggregatorDataset:
         """Collects what a data set records in an aggregator.
 
@@ -139,6 +141,8 @@ class SetStatsAggregatorDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise SetStatsAggregatorDataset._create_refused(_surplus, _unknown)
         op: SetStatsAggregatorDataset = new(SetStatsAggregatorDataset)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def set_stats_aggregator_dataset(
     counter_prefix: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -218,8 +222,8 @@ def set_stats_aggregator_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise SetStatsAggregatorDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SetStatsAggregatorDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

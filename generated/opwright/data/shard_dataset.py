@@ -114,7 +114,10 @@ class ShardDataset(TensorOp[TVariant]):
             *,
             require_non_empty: bool = default(False),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(require_non_empty=require_non_empty, metadata=metadata)
 
         def with_require_non_empty(self, require_non_empty: bool) -> Self:
@@ -136,6 +139,7 @@ class ShardDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShardDataset:
         """Keeps every n-th element of a data set, for one of n workers.
 
@@ -182,6 +186,8 @@ class ShardDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [1, 5, 9]
         """
+        if _unknown:
+            raise ShardDataset._create_refused((), _unknown)
         op: ShardDataset = new(ShardDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -245,7 +251,7 @@ def shard_dataset(
     index: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     require_non_empty: bool = False,
     metadata: StringLike = "",
     name: str | None = None,
@@ -294,8 +300,8 @@ def shard_dataset(
         >>> [int(x) for x in data]
         [1, 5, 9]
     """
-    if _unknown:
-        raise ShardDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShardDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

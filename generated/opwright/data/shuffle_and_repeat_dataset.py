@@ -118,7 +118,10 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
             *,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )
@@ -144,6 +147,7 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShuffleAndRepeatDataset:
         """Shuffles a data set and goes through it several times, in one step.
 
@@ -193,6 +197,8 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
             >>> [sorted(int(x) for x in part) for part in data.batch(3)]
             [[0, 1, 2], [0, 1, 2]]
         """
+        if _unknown:
+            raise ShuffleAndRepeatDataset._create_refused((), _unknown)
         op: ShuffleAndRepeatDataset = new(ShuffleAndRepeatDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -272,7 +278,7 @@ def shuffle_and_repeat_dataset(
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     reshuffle_each_iteration: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -324,8 +330,8 @@ def shuffle_and_repeat_dataset(
         >>> [sorted(int(x) for x in part) for part in data.batch(3)]
         [[0, 1, 2], [0, 1, 2]]
     """
-    if _unknown:
-        raise ShuffleAndRepeatDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShuffleAndRepeatDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

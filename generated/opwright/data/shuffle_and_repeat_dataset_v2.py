@@ -122,7 +122,10 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
             *,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )
@@ -149,6 +152,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShuffleAndRepeatDatasetV2:
         """Shuffles a data set and goes through it several times, by a seed
         generator.
@@ -200,6 +204,8 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
             >>> [sorted(int(x) for x in part) for part in data.batch(3)]
             [[0, 1, 2], [0, 1, 2]]
         """
+        if _unknown:
+            raise ShuffleAndRepeatDatasetV2._create_refused((), _unknown)
         op: ShuffleAndRepeatDatasetV2 = new(ShuffleAndRepeatDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -281,7 +287,7 @@ def shuffle_and_repeat_dataset_v2(
     seed_generator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     reshuffle_each_iteration: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -336,8 +342,8 @@ def shuffle_and_repeat_dataset_v2(
         >>> [sorted(int(x) for x in part) for part in data.batch(3)]
         [[0, 1, 2], [0, 1, 2]]
     """
-    if _unknown:
-        raise ShuffleAndRepeatDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShuffleAndRepeatDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

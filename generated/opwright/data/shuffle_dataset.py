@@ -113,7 +113,10 @@ class ShuffleDataset(TensorOp[TVariant]):
             *,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )
@@ -138,6 +141,7 @@ class ShuffleDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShuffleDataset:
         """Shuffles a data set through a buffer; ShuffleDatasetV3 replaces it.
 
@@ -181,6 +185,8 @@ class ShuffleDataset(TensorOp[TVariant]):
             >>> sorted(int(x) for x in data)
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
         """
+        if _unknown:
+            raise ShuffleDataset._create_refused((), _unknown)
         op: ShuffleDataset = new(ShuffleDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def shuffle_dataset(
     seed2: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     reshuffle_each_iteration: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -300,8 +306,8 @@ def shuffle_dataset(
         >>> sorted(int(x) for x in data)
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    if _unknown:
-        raise ShuffleDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShuffleDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -107,7 +107,10 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -126,6 +129,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShuffleDatasetV2:
         """Shuffles a data set by a seed generator; ShuffleDatasetV3 replaces it.
 
@@ -167,6 +171,8 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
             >>> sorted(int(x) for x in data)
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
         """
+        if _unknown:
+            raise ShuffleDatasetV2._create_refused((), _unknown)
         op: ShuffleDatasetV2 = new(ShuffleDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -221,7 +227,7 @@ def shuffle_dataset_v2(
     seed_generator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def shuffle_dataset_v2(
         >>> sorted(int(x) for x in data)
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    if _unknown:
-        raise ShuffleDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShuffleDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

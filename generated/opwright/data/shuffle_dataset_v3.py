@@ -124,7 +124,10 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
             *,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )
@@ -150,6 +153,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ShuffleDatasetV3:
         """Shuffles the elements of a data set through a buffer.
 
@@ -206,6 +210,8 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [1, 3, 2, 4, 6, 5, 7, 8, 0, 9]
         """
+        if _unknown:
+            raise ShuffleDatasetV3._create_refused((), _unknown)
         op: ShuffleDatasetV3 = new(ShuffleDatasetV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -279,7 +285,7 @@ def shuffle_dataset_v3(
     seed_generator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     reshuffle_each_iteration: bool = True,
     metadata: StringLike = "",
     name: str | None = None,
@@ -339,8 +345,8 @@ def shuffle_dataset_v3(
         >>> [int(x) for x in data]
         [1, 3, 2, 4, 6, 5, 7, 8, 0, 9]
     """
-    if _unknown:
-        raise ShuffleDatasetV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShuffleDatasetV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -105,7 +105,10 @@ class SkipDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -123,6 +126,7 @@ class SkipDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> SkipDataset:
         """Leaves out the first elements of a data set.
 
@@ -161,6 +165,8 @@ class SkipDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [3, 4]
         """
+        if _unknown:
+            raise SkipDataset._create_refused((), _unknown)
         op: SkipDataset = new(SkipDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ def skip_dataset(
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -253,8 +259,8 @@ def skip_dataset(
         >>> [int(x) for x in data]
         [3, 4]
     """
-    if _unknown:
-        raise SkipDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SkipDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -91,6 +91,8 @@ class SleepDataset(TensorOp[TVariant]):
         sleep_microseconds: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SleepDataset:
         """Waits before each element of a data set.
 
@@ -125,6 +127,8 @@ class SleepDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise SleepDataset._create_refused(_surplus, _unknown)
         op: SleepDataset = new(SleepDataset)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def sleep_dataset(
     sleep_microseconds: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -205,8 +209,8 @@ def sleep_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise SleepDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SleepDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

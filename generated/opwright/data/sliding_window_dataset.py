@@ -109,7 +109,10 @@ class SlidingWindowDataset(TensorOp[TVariant]):
             self,
             *,
             drop_remainder: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(drop_remainder=drop_remainder)
 
         def with_drop_remainder(self, drop_remainder: bool) -> Self:
@@ -129,6 +132,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> SlidingWindowDataset:
         """Gives windows that slide over a data set, each as a tensor.
 
@@ -175,6 +179,8 @@ class SlidingWindowDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1, 2]), array([1, 2, 3]), array([2, 3, 4])]
         """
+        if _unknown:
+            raise SlidingWindowDataset._create_refused((), _unknown)
         op: SlidingWindowDataset = new(SlidingWindowDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -243,7 +249,7 @@ def sliding_window_dataset(
     window_stride: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     drop_remainder: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -292,8 +298,8 @@ def sliding_window_dataset(
         >>> list(data.as_numpy_iterator())
         [array([0, 1, 2]), array([1, 2, 3]), array([2, 3, 4])]
     """
-    if _unknown:
-        raise SlidingWindowDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SlidingWindowDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -98,7 +98,10 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
             self,
             *,
             compression: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression)
 
         def with_compression(self, compression: StringLike) -> Self:
@@ -115,6 +118,7 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> SnapshotChunkDataset:
         """Reads one chunk of a snapshot that tf.data service writes.
 
@@ -154,6 +158,8 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(rows))
             -2
         """
+        if _unknown:
+            raise SnapshotChunkDataset._create_refused((), _unknown)
         op: SnapshotChunkDataset = new(SnapshotChunkDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +201,7 @@ def snapshot_chunk_dataset(
     chunk_file: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -238,8 +244,8 @@ def snapshot_chunk_dataset(
         >>> int(opwright.data.dataset_cardinality(rows))
         -2
     """
-    if _unknown:
-        raise SnapshotChunkDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SnapshotChunkDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -176,7 +176,10 @@ class SnapshotDataset(TensorOp[TVariant]):
             seed2: int = default(0),
             mode: StringLike = default("auto"),
             snapshot_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 compression=compression,
                 reader_path_prefix=reader_path_prefix,
@@ -252,6 +255,7 @@ class SnapshotDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> SnapshotDataset:
         """Keeps a data set in files; SnapshotDatasetV2 replaces it.
 
@@ -315,6 +319,8 @@ class SnapshotDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise SnapshotDataset._create_refused((), _unknown)
         op: SnapshotDataset = new(SnapshotDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -397,7 +403,7 @@ def snapshot_dataset(
     path: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     reader_path_prefix: StringLike = "",
     writer_path_prefix: StringLike = "",
@@ -474,8 +480,8 @@ def snapshot_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise SnapshotDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SnapshotDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -108,7 +108,10 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
             self,
             *,
             compression: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression)
 
         def with_compression(self, compression: StringLike) -> Self:
@@ -127,6 +130,7 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         output_shapes: Sequence[ShapeLike],
         version: int,
         *options: Options,
+        **_unknown: Never,
     ) -> SnapshotDatasetReader:
         """Reads one shard of a snapshot, or of a saved data set.
 
@@ -172,6 +176,8 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(rows))  # unknown until it is read
             -2
         """
+        if _unknown:
+            raise SnapshotDatasetReader._create_refused((), _unknown)
         op: SnapshotDatasetReader = new(SnapshotDatasetReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def snapshot_dataset_reader(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     version: int,
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -276,8 +282,8 @@ def snapshot_dataset_reader(
         >>> int(opwright.data.dataset_cardinality(rows))  # unknown until it is read
         -2
     """
-    if _unknown:
-        raise SnapshotDatasetReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SnapshotDatasetReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

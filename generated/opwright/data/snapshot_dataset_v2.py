@@ -146,7 +146,10 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
             hash_valid: bool = default(False),
             hash: int = default(0),
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 compression=compression,
                 reader_prefix=reader_prefix,
@@ -190,6 +193,7 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
         reader_func: FunctionLike,
         shard_func: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SnapshotDatasetV2:
         """Keeps a data set in files that later programs read instead.
 
@@ -251,6 +255,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(kept))
             3
         """
+        if _unknown:
+            raise SnapshotDatasetV2._create_refused((), _unknown)
         op: SnapshotDatasetV2 = new(SnapshotDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -321,7 +327,7 @@ def snapshot_dataset_v2(
     output_shapes: Sequence[ShapeLike],
     reader_func: FunctionLike,
     shard_func: FunctionLike,
-    *,
+    *_surplus: Never,
     compression: StringLike = "",
     reader_prefix: StringLike = "",
     writer_prefix: StringLike = "",
@@ -390,8 +396,8 @@ def snapshot_dataset_v2(
         >>> int(opwright.data.dataset_cardinality(kept))
         3
     """
-    if _unknown:
-        raise SnapshotDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SnapshotDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -87,6 +87,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         inputs: Sequence[TensorOperand[TVariant]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SnapshotNestedDatasetReader:
         """Makes a data set whose elements are data sets.
 
@@ -120,6 +122,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(nested))
             -2
         """
+        if _unknown or _surplus:
+            raise SnapshotNestedDatasetReader._create_refused(_surplus, _unknown)
         op: SnapshotNestedDatasetReader = new(SnapshotNestedDatasetReader)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def snapshot_nested_dataset_reader(
     inputs: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -186,8 +190,8 @@ def snapshot_nested_dataset_reader(
         >>> int(opwright.data.dataset_cardinality(nested))
         -2
     """
-    if _unknown:
-        raise SnapshotNestedDatasetReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SnapshotNestedDatasetReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

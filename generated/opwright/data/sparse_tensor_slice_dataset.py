@@ -97,6 +97,8 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         indices: Operand[TInt64],
         values: AnyOperand[Uvalues],
         dense_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseTensorSliceDataset:
         """Makes a data set of the rows of a sparse tensor.
 
@@ -138,6 +140,8 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
             >>> [(at.numpy().tolist(), value.numpy().tolist()) for at, value, _ in data]
             [([[1]], [7]), ([], []), ([[0], [1]], [5, 6])]
         """
+        if _unknown or _surplus:
+            raise SparseTensorSliceDataset._create_refused(_surplus, _unknown)
         op: SparseTensorSliceDataset = new(SparseTensorSliceDataset)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def sparse_tensor_slice_dataset(
     indices: Operand[TInt64],
     values: AnyOperand[Uvalues],
     dense_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -220,8 +224,8 @@ def sparse_tensor_slice_dataset(
         >>> [(at.numpy().tolist(), value.numpy().tolist()) for at, value, _ in data]
         [([[1]], [7]), ([], []), ([[0], [1]], [5, 6])]
     """
-    if _unknown:
-        raise SparseTensorSliceDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseTensorSliceDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

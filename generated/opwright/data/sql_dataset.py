@@ -99,6 +99,8 @@ class SqlDataset(TensorOp[TVariant]):
         query: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SqlDataset:
         """Makes a data set of the rows that a query of a database gives.
 
@@ -143,6 +145,8 @@ class SqlDataset(TensorOp[TVariant]):
             >>> [(word.numpy(), int(number)) for word, number in data]
             [(b'fig', 7), (b'nut', 2)]
         """
+        if _unknown or _surplus:
+            raise SqlDataset._create_refused(_surplus, _unknown)
         op: SqlDataset = new(SqlDataset)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def sql_dataset(
     query: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -223,8 +227,8 @@ def sql_dataset(
         >>> [(word.numpy(), int(number)) for word, number in data]
         [(b'fig', 7), (b'nut', 2)]
     """
-    if _unknown:
-        raise SqlDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SqlDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

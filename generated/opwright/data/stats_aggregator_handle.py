@@ -85,7 +85,10 @@ class StatsAggregatorHandle(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -99,7 +102,9 @@ class StatsAggregatorHandle(TensorOp[TResource]):
         return StatsAggregatorHandleInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> StatsAggregatorHandle:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> StatsAggregatorHandle:
         """Makes an aggregator of what data sets record.
 
         SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a
@@ -133,6 +138,8 @@ class StatsAggregatorHandle(TensorOp[TResource]):
             >>> int(opwright.data.dataset_cardinality(recorded))
             3
         """
+        if _unknown:
+            raise StatsAggregatorHandle._create_refused((), _unknown)
         op: StatsAggregatorHandle = new(StatsAggregatorHandle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -164,7 +171,7 @@ MERGE = StatsAggregatorHandle.Options.merge
 
 @explained
 def stats_aggregator_handle(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -203,8 +210,8 @@ def stats_aggregator_handle(
         >>> int(opwright.data.dataset_cardinality(recorded))
         3
     """
-    if _unknown:
-        raise StatsAggregatorHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatsAggregatorHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

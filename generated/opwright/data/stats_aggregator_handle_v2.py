@@ -86,7 +86,10 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -100,7 +103,9 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
         return StatsAggregatorHandleV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> StatsAggregatorHandleV2:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> StatsAggregatorHandleV2:
         """Makes an aggregator that writes what data sets record to a summary writer.
 
         SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says
@@ -134,6 +139,8 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
             >>> int(opwright.data.dataset_cardinality(recorded))
             3
         """
+        if _unknown:
+            raise StatsAggregatorHandleV2._create_refused((), _unknown)
         op: StatsAggregatorHandleV2 = new(StatsAggregatorHandleV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -165,7 +172,7 @@ MERGE = StatsAggregatorHandleV2.Options.merge
 
 @explained
 def stats_aggregator_handle_v2(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -203,8 +210,8 @@ def stats_aggregator_handle_v2(
         >>> int(opwright.data.dataset_cardinality(recorded))
         3
     """
-    if _unknown:
-        raise StatsAggregatorHandleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatsAggregatorHandleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -66,6 +66,8 @@ class StatsAggregatorSetSummaryWriter(Op):
         scope: Scope,
         stats_aggregator: TensorOperand[TResource],
         summary: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatsAggregatorSetSummaryWriter:
         """Says where an aggregator of data sets' records writes them.
 
@@ -90,6 +92,8 @@ class StatsAggregatorSetSummaryWriter(Op):
             >>> opwright.summary.create_summary_file_writer(writer, "logs", 10, 100, ".v2")
             >>> stats_aggregator_set_summary_writer(stats, writer)
         """
+        if _unknown or _surplus:
+            raise StatsAggregatorSetSummaryWriter._create_refused(_surplus, _unknown)
         op: StatsAggregatorSetSummaryWriter = new(StatsAggregatorSetSummaryWriter)
         fast_path_error = None
         try:
@@ -111,7 +115,7 @@ class StatsAggregatorSetSummaryWriter(Op):
 def stats_aggregator_set_summary_writer(
     stats_aggregator: TensorOperand[TResource],
     summary: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -139,8 +143,8 @@ def stats_aggregator_set_summary_writer(
         >>> opwright.summary.create_summary_file_writer(writer, "logs", 10, 100, ".v2")
         >>> stats_aggregator_set_summary_writer(stats, writer)
     """
-    if _unknown:
-        raise StatsAggregatorSetSummaryWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatsAggregatorSetSummaryWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -101,7 +101,10 @@ class TakeDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -119,6 +122,7 @@ class TakeDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> TakeDataset:
         """Keeps the first elements of a data set.
 
@@ -157,6 +161,8 @@ class TakeDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise TakeDataset._create_refused((), _unknown)
         op: TakeDataset = new(TakeDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +215,7 @@ def take_dataset(
     count: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -249,8 +255,8 @@ def take_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise TakeDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TakeDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

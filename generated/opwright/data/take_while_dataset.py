@@ -107,7 +107,10 @@ class TakeWhileDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -126,6 +129,7 @@ class TakeWhileDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> TakeWhileDataset:
         """Gives elements of a data set up to the first that fails a predicate.
 
@@ -170,6 +174,8 @@ class TakeWhileDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(head, spec)]
             [0, 1, 2, 3]
         """
+        if _unknown:
+            raise TakeWhileDataset._create_refused((), _unknown)
         op: TakeWhileDataset = new(TakeWhileDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def take_while_dataset(
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -264,8 +270,8 @@ def take_while_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(head, spec)]
         [0, 1, 2, 3]
     """
-    if _unknown:
-        raise TakeWhileDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TakeWhileDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -97,7 +97,10 @@ class TensorDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -113,6 +116,7 @@ class TensorDataset(TensorOp[TVariant]):
         components: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorDataset:
         """Makes a data set of a single element.
 
@@ -151,6 +155,8 @@ class TensorDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [(array([1, 2, 3]), b'x')]
         """
+        if _unknown:
+            raise TensorDataset._create_refused((), _unknown)
         op: TensorDataset = new(TensorDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +191,7 @@ MERGE = TensorDataset.Options.merge
 def tensor_dataset(
     components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -224,8 +230,8 @@ def tensor_dataset(
         >>> list(data.as_numpy_iterator())
         [(array([1, 2, 3]), b'x')]
     """
-    if _unknown:
-        raise TensorDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -115,7 +115,10 @@ class TensorSliceDataset(TensorOp[TVariant]):
             is_files: bool = default(False),
             metadata: StringLike = default(""),
             replicate_on_split: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 is_files=is_files,
                 metadata=metadata,
@@ -141,6 +144,7 @@ class TensorSliceDataset(TensorOp[TVariant]):
         components: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorSliceDataset:
         """Makes a data set of the rows of tensors.
 
@@ -190,6 +194,8 @@ class TensorSliceDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [(array([1, 2]), b'a'), (array([3, 4]), b'b')]
         """
+        if _unknown:
+            raise TensorSliceDataset._create_refused((), _unknown)
         op: TensorSliceDataset = new(TensorSliceDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ MERGE = TensorSliceDataset.Options.merge
 def tensor_slice_dataset(
     components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     is_files: bool = False,
     metadata: StringLike = "",
     replicate_on_split: bool = False,
@@ -286,8 +292,8 @@ def tensor_slice_dataset(
         >>> list(data.as_numpy_iterator())
         [(array([1, 2]), b'a'), (array([3, 4]), b'b')]
     """
-    if _unknown:
-        raise TensorSliceDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorSliceDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

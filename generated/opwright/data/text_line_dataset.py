@@ -97,7 +97,10 @@ class TextLineDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -114,6 +117,7 @@ class TextLineDataset(TensorOp[TVariant]):
         compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> TextLineDataset:
         """Makes a data set of the lines of text files.
 
@@ -154,6 +158,8 @@ class TextLineDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(lines, spec).as_numpy_iterator())
             [b'roses', b'are red']
         """
+        if _unknown:
+            raise TextLineDataset._create_refused((), _unknown)
         op: TextLineDataset = new(TextLineDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ def text_line_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,
     buffer_size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -241,8 +247,8 @@ def text_line_dataset(
         >>> list(tf.data.experimental.from_variant(lines, spec).as_numpy_iterator())
         [b'roses', b'are red']
     """
-    if _unknown:
-        raise TextLineDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TextLineDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

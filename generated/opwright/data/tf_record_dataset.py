@@ -98,7 +98,10 @@ class TFRecordDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -115,6 +118,7 @@ class TFRecordDataset(TensorOp[TVariant]):
         compression_type: StringOperand,
         buffer_size: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> TFRecordDataset:
         """Makes a data set of the records of TFRecord files.
 
@@ -157,6 +161,8 @@ class TFRecordDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(words, spec).as_numpy_iterator())
             [b'one', b'two']
         """
+        if _unknown:
+            raise TFRecordDataset._create_refused((), _unknown)
         op: TFRecordDataset = new(TFRecordDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def tf_record_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,
     buffer_size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -246,8 +252,8 @@ def tf_record_dataset(
         >>> list(tf.data.experimental.from_variant(words, spec).as_numpy_iterator())
         [b'one', b'two']
     """
-    if _unknown:
-        raise TFRecordDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TFRecordDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

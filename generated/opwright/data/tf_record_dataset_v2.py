@@ -103,7 +103,10 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -121,6 +124,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
         buffer_size: Operand[TInt64],
         byte_offsets: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> TFRecordDatasetV2:
         """Makes a data set of the records of TFRecord files.
 
@@ -168,6 +172,8 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(words))  # unknown until it is read
             -2
         """
+        if _unknown:
+            raise TFRecordDatasetV2._create_refused((), _unknown)
         op: TFRecordDatasetV2 = new(TFRecordDatasetV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def tf_record_dataset_v2(
     compression_type: StringOperand,
     buffer_size: Operand[TInt64],
     byte_offsets: Operand[TInt64],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -270,8 +276,8 @@ def tf_record_dataset_v2(
         >>> int(opwright.data.dataset_cardinality(words))  # unknown until it is read
         -2
     """
-    if _unknown:
-        raise TFRecordDatasetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TFRecordDatasetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -91,6 +91,8 @@ class ThreadPoolDataset(TensorOp[TVariant]):
         thread_pool: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ThreadPoolDataset:
         """Runs the work of a data set on a pool of threads that others may share.
 
@@ -126,6 +128,8 @@ class ThreadPoolDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ThreadPoolDataset._create_refused(_surplus, _unknown)
         op: ThreadPoolDataset = new(ThreadPoolDataset)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def thread_pool_dataset(
     thread_pool: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -195,8 +199,8 @@ def thread_pool_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ThreadPoolDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ThreadPoolDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -92,7 +92,10 @@ class ThreadPoolHandle(TensorOp[TResource]):
             max_intra_op_parallelism: int = default(1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 max_intra_op_parallelism=max_intra_op_parallelism,
                 container=container,
@@ -114,7 +117,11 @@ class ThreadPoolHandle(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, num_threads: int, display_name: StringLike, *options: Options
+        scope: Scope,
+        num_threads: int,
+        display_name: StringLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> ThreadPoolHandle:
         """Makes a pool of threads for ThreadPoolDataset.
 
@@ -154,6 +161,8 @@ class ThreadPoolHandle(TensorOp[TResource]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise ThreadPoolHandle._create_refused((), _unknown)
         op: ThreadPoolHandle = new(ThreadPoolHandle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -199,7 +208,7 @@ MERGE = ThreadPoolHandle.Options.merge
 def thread_pool_handle(
     num_threads: int,
     display_name: StringLike,
-    *,
+    *_surplus: Never,
     max_intra_op_parallelism: int = 1,
     container: StringLike = "",
     shared_name: StringLike = "",
@@ -244,8 +253,8 @@ def thread_pool_handle(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ThreadPoolHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ThreadPoolHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

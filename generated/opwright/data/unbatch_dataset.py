@@ -98,7 +98,10 @@ class UnbatchDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -115,6 +118,7 @@ class UnbatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> UnbatchDataset:
         """Takes batches apart again: each row becomes an element.
 
@@ -155,6 +159,8 @@ class UnbatchDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(single, spec)]
             [0, 1, 2, 3, 4]
         """
+        if _unknown:
+            raise UnbatchDataset._create_refused((), _unknown)
         op: UnbatchDataset = new(UnbatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -196,7 +202,7 @@ def unbatch_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -239,8 +245,8 @@ def unbatch_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(single, spec)]
         [0, 1, 2, 3, 4]
     """
-    if _unknown:
-        raise UnbatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnbatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -87,6 +87,8 @@ class UncompressElement(Op):
         compressed: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UncompressElement:
         """Unpacks the components of an element that CompressElement packed.
 
@@ -118,6 +120,8 @@ class UncompressElement(Op):
             >>> numbers.numpy()
             array([1, 2])
         """
+        if _unknown or _surplus:
+            raise UncompressElement._create_refused(_surplus, _unknown)
         op: UncompressElement = new(UncompressElement)
         fast_path_error = None
         try:
@@ -148,7 +152,7 @@ def uncompress_element(
     compressed: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -182,8 +186,8 @@ def uncompress_element(
         >>> numbers.numpy()
         array([1, 2])
     """
-    if _unknown:
-        raise UncompressElement._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UncompressElement._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

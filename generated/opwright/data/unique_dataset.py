@@ -95,7 +95,10 @@ class UniqueDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -112,6 +115,7 @@ class UniqueDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> UniqueDataset:
         """Leaves out elements that came before.
 
@@ -149,6 +153,8 @@ class UniqueDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [b'a', b'b', b'c']
         """
+        if _unknown:
+            raise UniqueDataset._create_refused((), _unknown)
         op: UniqueDataset = new(UniqueDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +196,7 @@ def unique_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -229,8 +235,8 @@ def unique_dataset(
         >>> list(data.as_numpy_iterator())
         [b'a', b'b', b'c']
     """
-    if _unknown:
-        raise UniqueDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniqueDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -65,7 +65,10 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, input_handle: TensorOperand[TVariant]
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UnwrapDatasetVariant:
         """Takes a data set out of its wrapping.
 
@@ -92,6 +95,8 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(again))
             3
         """
+        if _unknown or _surplus:
+            raise UnwrapDatasetVariant._create_refused(_surplus, _unknown)
         op: UnwrapDatasetVariant = new(UnwrapDatasetVariant)
         fast_path_error = None
         try:
@@ -107,7 +112,10 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
 
 @explained
 def unwrap_dataset_variant(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    input_handle: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Takes a data set out of its wrapping.
 
@@ -134,8 +142,8 @@ def unwrap_dataset_variant(
         >>> int(opwright.data.dataset_cardinality(again))
         3
     """
-    if _unknown:
-        raise UnwrapDatasetVariant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnwrapDatasetVariant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

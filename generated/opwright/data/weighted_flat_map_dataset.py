@@ -113,7 +113,10 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -131,6 +134,7 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> WeightedFlatMapDataset:
         """Takes elements from several data sets, in proportion to weights.
 
@@ -177,6 +181,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2, 3, 10]
         """
+        if _unknown:
+            raise WeightedFlatMapDataset._create_refused((), _unknown)
         op: WeightedFlatMapDataset = new(WeightedFlatMapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def weighted_flat_map_dataset(
     weights: Sequence[Operand[TFloat64]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -269,8 +275,8 @@ def weighted_flat_map_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2, 3, 10]
     """
-    if _unknown:
-        raise WeightedFlatMapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WeightedFlatMapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

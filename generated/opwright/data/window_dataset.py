@@ -117,7 +117,10 @@ class WindowDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -138,6 +141,7 @@ class WindowDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> WindowDataset:
         """Cuts a data set into windows, each a data set of its own.
 
@@ -190,6 +194,8 @@ class WindowDataset(TensorOp[TVariant]):
             >>> [[int(x) for x in window] for window in data]
             [[0, 1, 2], [2, 3, 4], [4]]
         """
+        if _unknown:
+            raise WindowDataset._create_refused((), _unknown)
         op: WindowDataset = new(WindowDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -261,7 +267,7 @@ def window_dataset(
     drop_remainder: Operand[TBool],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -315,8 +321,8 @@ def window_dataset(
         >>> [[int(x) for x in window] for window in data]
         [[0, 1, 2], [2, 3, 4], [4]]
     """
-    if _unknown:
-        raise WindowDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WindowDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

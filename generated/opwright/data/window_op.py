@@ -87,6 +87,8 @@ class WindowOp(TensorOp[TVariant]):
         inputs: Sequence[AnyOperand[AnyDType]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WindowOp:
         """Makes a data set of tensors that are the components of a window.
 
@@ -120,6 +122,8 @@ class WindowOp(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(window, spec)]
             [3, 5]
         """
+        if _unknown or _surplus:
+            raise WindowOp._create_refused(_surplus, _unknown)
         op: WindowOp = new(WindowOp)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def window_op(
     inputs: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -185,8 +189,8 @@ def window_op(
         >>> [int(x) for x in tf.data.experimental.from_variant(window, spec)]
         [3, 5]
     """
-    if _unknown:
-        raise WindowOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WindowOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -68,7 +68,10 @@ class WrapDatasetVariant(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, input_handle: TensorOperand[TVariant]
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WrapDatasetVariant:
         """Wraps a data set so that it can be moved between devices.
 
@@ -98,6 +101,8 @@ class WrapDatasetVariant(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(again))
             3
         """
+        if _unknown or _surplus:
+            raise WrapDatasetVariant._create_refused(_surplus, _unknown)
         op: WrapDatasetVariant = new(WrapDatasetVariant)
         fast_path_error = None
         try:
@@ -113,7 +118,10 @@ class WrapDatasetVariant(TensorOp[TVariant]):
 
 @explained
 def wrap_dataset_variant(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    input_handle: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Wraps a data set so that it can be moved between devices.
 
@@ -143,8 +151,8 @@ def wrap_dataset_variant(
         >>> int(opwright.data.dataset_cardinality(again))
         3
     """
-    if _unknown:
-        raise WrapDatasetVariant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WrapDatasetVariant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -102,7 +102,10 @@ class ZipDataset(TensorOp[TVariant]):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -119,6 +122,7 @@ class ZipDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ZipDataset:
         """Puts elements of several data sets side by side.
 
@@ -161,6 +165,8 @@ class ZipDataset(TensorOp[TVariant]):
             >>> [(int(x), int(y)) for x, y in data]
             [(0, 10), (1, 11), (2, 12)]
         """
+        if _unknown:
+            raise ZipDataset._create_refused((), _unknown)
         op: ZipDataset = new(ZipDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -202,7 +208,7 @@ def zip_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -246,8 +252,8 @@ def zip_dataset(
         >>> [(int(x), int(y)) for x, y in data]
         [(0, 10), (1, 11), (2, 12)]
     """
-    if _unknown:
-        raise ZipDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ZipDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

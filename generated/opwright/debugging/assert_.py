@@ -96,7 +96,10 @@ class Assert(Op):
             self,
             *,
             summarize: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(summarize=summarize)
 
         def with_summarize(self, summarize: int) -> Self:
@@ -112,6 +115,7 @@ class Assert(Op):
         condition: Operand[TBool],
         data: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> Assert:
         """Refuses to go on unless a condition holds.
 
@@ -148,6 +152,8 @@ class Assert(Op):
             ...     print("too short" in str(error))
             True
         """
+        if _unknown:
+            raise Assert._create_refused((), _unknown)
         op: Assert = new(Assert)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -182,7 +188,7 @@ MERGE = Assert.Options.merge
 def assert_(
     condition: Operand[TBool],
     data: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     summarize: int = 3,
     name: str | None = None,
     **_unknown: Never,
@@ -221,8 +227,8 @@ def assert_(
         ...     print("too short" in str(error))
         True
     """
-    if _unknown:
-        raise Assert._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Assert._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

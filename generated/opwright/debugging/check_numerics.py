@@ -86,7 +86,11 @@ class CheckNumerics(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, tensor: Operand[U], message: StringLike
+        scope: Scope,
+        tensor: Operand[U],
+        message: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CheckNumerics[U]:
         """Passes on a tensor that has no nan and no inf, and refuses others.
 
@@ -122,6 +126,8 @@ class CheckNumerics(TensorOp[T]):
             ...     print("loss" in str(error), "NaN" in str(error))
             True True
         """
+        if _unknown or _surplus:
+            raise CheckNumerics._create_refused(_surplus, _unknown)
         op: CheckNumerics[U] = new(CheckNumerics)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class CheckNumerics(TensorOp[T]):
 def check_numerics(
     tensor: Operand[U],
     message: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -177,8 +183,8 @@ def check_numerics(
         ...     print("loss" in str(error), "NaN" in str(error))
         True True
     """
-    if _unknown:
-        raise CheckNumerics._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CheckNumerics._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

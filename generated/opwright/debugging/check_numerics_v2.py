@@ -86,7 +86,11 @@ class CheckNumericsV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, tensor: Operand[U], message: StringLike
+        scope: Scope,
+        tensor: Operand[U],
+        message: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CheckNumericsV2[U]:
         """Passes on a tensor without nan, inf or -inf, and tells which it has.
 
@@ -120,6 +124,8 @@ class CheckNumericsV2(TensorOp[T]):
             ...     print("-Inf" in str(error), "+Inf" in str(error))
             True False
         """
+        if _unknown or _surplus:
+            raise CheckNumericsV2._create_refused(_surplus, _unknown)
         op: CheckNumericsV2[U] = new(CheckNumericsV2)
         fast_path_error = None
         try:
@@ -142,7 +148,7 @@ class CheckNumericsV2(TensorOp[T]):
 def check_numerics_v2(
     tensor: Operand[U],
     message: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -178,8 +184,8 @@ def check_numerics_v2(
         ...     print("-Inf" in str(error), "+Inf" in str(error))
         True False
     """
-    if _unknown:
-        raise CheckNumericsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CheckNumericsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -70,7 +70,9 @@ class CheckPinned(TensorOp[T]):
         return CheckPinnedInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: AnyOperand[U]) -> CheckPinned[U]:
+    def create(
+        scope: Scope, tensor: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> CheckPinned[U]:
         """Passes on a tensor in pinned memory, and refuses others.
 
         Memory of the host is pinned if the system may not move it out, so that a GPU
@@ -99,6 +101,8 @@ class CheckPinned(TensorOp[T]):
             ...     print("not pinned")
             not pinned
         """
+        if _unknown or _surplus:
+            raise CheckPinned._create_refused(_surplus, _unknown)
         op: CheckPinned[U] = new(CheckPinned)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class CheckPinned(TensorOp[T]):
 
 @explained
 def check_pinned(
-    tensor: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    tensor: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Passes on a tensor in pinned memory, and refuses others.
 
@@ -142,8 +146,8 @@ def check_pinned(
         ...     print("not pinned")
         not pinned
     """
-    if _unknown:
-        raise CheckPinned._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CheckPinned._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

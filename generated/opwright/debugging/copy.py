@@ -95,7 +95,10 @@ class Copy(TensorOp[T]):
             *,
             tensor_name: StringLike = default(""),
             debug_ops_spec: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(tensor_name=tensor_name, debug_ops_spec=debug_ops_spec)
 
         def with_tensor_name(self, tensor_name: StringLike) -> Self:
@@ -109,7 +112,9 @@ class Copy(TensorOp[T]):
         return CopyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> Copy[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> Copy[U]:
         """Copies a tensor on its device, for the debugger.
 
         The copy has memory of its own on the device where the input is, so that what
@@ -143,6 +148,8 @@ class Copy(TensorOp[T]):
             >>> copy([1, 2, 3], tensor_name="x:0").numpy()
             array([1, 2, 3], dtype=int32)
         """
+        if _unknown:
+            raise Copy._create_refused((), _unknown)
         op: Copy[U] = new(Copy)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -176,7 +183,7 @@ MERGE = Copy.Options.merge
 @explained
 def copy(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     tensor_name: StringLike = "",
     debug_ops_spec: Sequence[StringLike] = (),
     name: str | None = None,
@@ -213,8 +220,8 @@ def copy(
         >>> copy([1, 2, 3], tensor_name="x:0").numpy()
         array([1, 2, 3], dtype=int32)
     """
-    if _unknown:
-        raise Copy._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Copy._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -95,7 +95,10 @@ class CopyHost(TensorOp[T]):
             *,
             tensor_name: StringLike = default(""),
             debug_ops_spec: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(tensor_name=tensor_name, debug_ops_spec=debug_ops_spec)
 
         def with_tensor_name(self, tensor_name: StringLike) -> Self:
@@ -109,7 +112,9 @@ class CopyHost(TensorOp[T]):
         return CopyHostInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> CopyHost[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> CopyHost[U]:
         """Copies a tensor in memory of the host, for the debugger.
 
         The copy has memory of its own in the memory of the host, so that what happens
@@ -143,6 +148,8 @@ class CopyHost(TensorOp[T]):
             >>> copy_host([1, 2, 3], tensor_name="x:0").numpy()
             array([1, 2, 3], dtype=int32)
         """
+        if _unknown:
+            raise CopyHost._create_refused((), _unknown)
         op: CopyHost[U] = new(CopyHost)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -176,7 +183,7 @@ MERGE = CopyHost.Options.merge
 @explained
 def copy_host(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     tensor_name: StringLike = "",
     debug_ops_spec: Sequence[StringLike] = (),
     name: str | None = None,
@@ -213,8 +220,8 @@ def copy_host(
         >>> copy_host([1, 2, 3], tensor_name="x:0").numpy()
         array([1, 2, 3], dtype=int32)
     """
-    if _unknown:
-        raise CopyHost._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CopyHost._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -67,7 +67,9 @@ class DebugGradientIdentity(TensorOp[T]):
         return DebugGradientIdentityInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> DebugGradientIdentity[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> DebugGradientIdentity[U]:
         """Passes on a tensor, and marks it so that its gradient is recorded.
 
         tfdbg's GradientsDebugger finds the gradient of what it watches by this op,
@@ -92,6 +94,8 @@ class DebugGradientIdentity(TensorOp[T]):
             >>> debug_gradient_identity([1.0, 2.0]).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise DebugGradientIdentity._create_refused(_surplus, _unknown)
         op: DebugGradientIdentity[U] = new(DebugGradientIdentity)
         fast_path_error = None
         try:
@@ -107,7 +111,7 @@ class DebugGradientIdentity(TensorOp[T]):
 
 @explained
 def debug_gradient_identity(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Passes on a tensor, and marks it so that its gradient is recorded.
 
@@ -132,8 +136,8 @@ def debug_gradient_identity(
         >>> debug_gradient_identity([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise DebugGradientIdentity._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugGradientIdentity._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -70,7 +70,9 @@ class DebugGradientRefIdentity(TensorOp[T]):
         return DebugGradientRefIdentityInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: TensorOperand[U]) -> DebugGradientRefIdentity[U]:
+    def create(
+        scope: Scope, input: TensorOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> DebugGradientRefIdentity[U]:
         """Passes on a reference to a variable, marked for its gradient.
 
         DebugGradientIdentity for the references of TensorFlow 1: tfdbg's
@@ -97,6 +99,8 @@ class DebugGradientRefIdentity(TensorOp[T]):
             ...     print(session.run(debug_gradient_ref_identity(assigned)))
             [1. 2.]
         """
+        if _unknown or _surplus:
+            raise DebugGradientRefIdentity._create_refused(_surplus, _unknown)
         op: DebugGradientRefIdentity[U] = new(DebugGradientRefIdentity)
         fast_path_error = None
         try:
@@ -112,7 +116,10 @@ class DebugGradientRefIdentity(TensorOp[T]):
 
 @explained
 def debug_gradient_ref_identity(
-    input: TensorOperand[U], *, name: str | None = None, **_unknown: Never
+    input: TensorOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Passes on a reference to a variable, marked for its gradient.
 
@@ -140,8 +147,8 @@ def debug_gradient_ref_identity(
         ...     print(session.run(debug_gradient_ref_identity(assigned)))
         [1. 2.]
     """
-    if _unknown:
-        raise DebugGradientRefIdentity._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugGradientRefIdentity._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -106,7 +106,10 @@ class DebugIdentity(TensorOp[T]):
             tensor_name: StringLike = default(""),
             debug_urls: Sequence[StringLike] = default(()),
             gated_grpc: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,
@@ -132,7 +135,7 @@ class DebugIdentity(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> DebugIdentity[U]:
         """Passes on a tensor and sends it to the debugger.
 
@@ -171,6 +174,8 @@ class DebugIdentity(TensorOp[T]):
             >>> debug_identity([1, 2], tensor_name="x:0", debug_urls=where).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown:
+            raise DebugIdentity._create_refused((), _unknown)
         op: DebugIdentity[U] = new(DebugIdentity)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +218,7 @@ MERGE = DebugIdentity.Options.merge
 @explained
 def debug_identity(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     device_name: StringLike = "",
     tensor_name: StringLike = "",
     debug_urls: Sequence[StringLike] = (),
@@ -254,8 +259,8 @@ def debug_identity(
         >>> debug_identity([1, 2], tensor_name="x:0", debug_urls=where).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise DebugIdentity._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugIdentity._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -129,7 +129,10 @@ class DebugIdentityV2(TensorOp[T]):
             debug_urls: Sequence[StringLike] = default(()),
             circular_buffer_size: int = default(1000),
             tfdbg_run_id: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 tfdbg_context_id=tfdbg_context_id,
                 op_name=op_name,
@@ -167,7 +170,7 @@ class DebugIdentityV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> DebugIdentityV2[U]:
         """Passes on a tensor and writes it to a log of version 2 of the debugger.
 
@@ -213,6 +216,8 @@ class DebugIdentityV2(TensorOp[T]):
             ...     debug_urls=["file://./dump"]).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown:
+            raise DebugIdentityV2._create_refused((), _unknown)
         op: DebugIdentityV2[U] = new(DebugIdentityV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +269,7 @@ MERGE = DebugIdentityV2.Options.merge
 @explained
 def debug_identity_v2(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     tfdbg_context_id: StringLike = "",
     op_name: StringLike = "",
     output_slot: int = -1,
@@ -315,8 +320,8 @@ def debug_identity_v2(
         ...     debug_urls=["file://./dump"]).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise DebugIdentityV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugIdentityV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -131,7 +131,10 @@ class DebugIdentityV3(TensorOp[T]):
             io_index: int = default(-1),
             debug_urls: Sequence[StringLike] = default(()),
             gated_grpc: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,
@@ -169,7 +172,7 @@ class DebugIdentityV3(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> DebugIdentityV3[U]:
         """Passes on an input or output of a node and sends it to the debugger.
 
@@ -213,6 +216,8 @@ class DebugIdentityV3(TensorOp[T]):
             ...     debug_urls=["file://./dump"]).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown:
+            raise DebugIdentityV3._create_refused((), _unknown)
         op: DebugIdentityV3[U] = new(DebugIdentityV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +269,7 @@ MERGE = DebugIdentityV3.Options.merge
 @explained
 def debug_identity_v3(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     device_name: StringLike = "",
     tensor_name: StringLike = "",
     io_of_node: StringLike = "",
@@ -315,8 +320,8 @@ def debug_identity_v3(
         ...     debug_urls=["file://./dump"]).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise DebugIdentityV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugIdentityV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

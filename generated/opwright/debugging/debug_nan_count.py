@@ -105,7 +105,10 @@ class DebugNanCount(TensorOp[TInt64]):
             tensor_name: StringLike = default(""),
             debug_urls: Sequence[StringLike] = default(()),
             gated_grpc: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,
@@ -130,7 +133,9 @@ class DebugNanCount(TensorOp[TInt64]):
         return DebugNanCountInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> DebugNanCount:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> DebugNanCount:
         """Counts the nans of a tensor and sends the number to the debugger.
 
         Debug ops of version 1 of the debugger send what they make to each of
@@ -166,6 +171,8 @@ class DebugNanCount(TensorOp[TInt64]):
             >>> debug_nan_count([1.0, np.nan, np.nan], tensor_name="x:0").numpy()
             array([2])
         """
+        if _unknown:
+            raise DebugNanCount._create_refused((), _unknown)
         op: DebugNanCount = new(DebugNanCount)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +215,7 @@ MERGE = DebugNanCount.Options.merge
 @explained
 def debug_nan_count(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     device_name: StringLike = "",
     tensor_name: StringLike = "",
     debug_urls: Sequence[StringLike] = (),
@@ -248,8 +255,8 @@ def debug_nan_count(
         >>> debug_nan_count([1.0, np.nan, np.nan], tensor_name="x:0").numpy()
         array([2])
     """
-    if _unknown:
-        raise DebugNanCount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugNanCount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -141,7 +141,10 @@ class DebugNumericSummary(TensorOp[TFloat64]):
             upper_bound: float = default(float("inf")),
             mute_if_healthy: bool = default(False),
             gated_grpc: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,
@@ -179,7 +182,7 @@ class DebugNumericSummary(TensorOp[TFloat64]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], *options: Options
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> DebugNumericSummary:
         """Sums up the numbers of a tensor and sends that to the debugger.
 
@@ -237,6 +240,8 @@ class DebugNumericSummary(TensorOp[TFloat64]):
             >>> summary[8:10].tolist(), summary[13:].tolist()
             ([-2.0, 1.0], [2.0, 1.0, 5.0])
         """
+        if _unknown:
+            raise DebugNumericSummary._create_refused((), _unknown)
         op: DebugNumericSummary = new(DebugNumericSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -288,7 +293,7 @@ MERGE = DebugNumericSummary.Options.merge
 @explained
 def debug_numeric_summary(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     device_name: StringLike = "",
     tensor_name: StringLike = "",
     debug_urls: Sequence[StringLike] = (),
@@ -350,8 +355,8 @@ def debug_numeric_summary(
         >>> summary[8:10].tolist(), summary[13:].tolist()
         ([-2.0, 1.0], [2.0, 1.0, 5.0])
     """
-    if _unknown:
-        raise DebugNumericSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugNumericSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat64]
     try:

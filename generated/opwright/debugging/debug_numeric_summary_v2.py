@@ -115,7 +115,10 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
             *,
             tensor_debug_mode: int = default(-1),
             tensor_id: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(tensor_debug_mode=tensor_debug_mode, tensor_id=tensor_id)
 
         def with_tensor_debug_mode(self, tensor_debug_mode: int) -> Self:
@@ -152,6 +155,7 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
         input: AnyOperand[U],
         *options: Options,
         output_dtype: type[UOutputDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> DebugNumericSummaryV2[UOutputDtype]:
         """Sums up whether the numbers of a tensor are sound, on its device.
 
@@ -201,6 +205,8 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
             array([ 7., -1.,  1.,  2.,  5.,  0.,  1.,  1.,  1.,  1.,  1.],
                   dtype=float32)
         """
+        if _unknown:
+            raise DebugNumericSummaryV2._create_refused((), _unknown)
         op: DebugNumericSummaryV2[UOutputDtype] = new(DebugNumericSummaryV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -266,7 +272,7 @@ def debug_numeric_summary_v2(
 @explained
 def debug_numeric_summary_v2(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     tensor_debug_mode: int = -1,
     tensor_id: int = -1,
     output_dtype: type[UOutputDtype] | DTypeLike = "float32",
@@ -318,8 +324,8 @@ def debug_numeric_summary_v2(
         array([ 7., -1.,  1.,  2.,  5.,  0.,  1.,  1.,  1.,  1.,  1.],
               dtype=float32)
     """
-    if _unknown:
-        raise DebugNumericSummaryV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DebugNumericSummaryV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:

@@ -88,6 +88,8 @@ class DumpTensor(Op):
         enabled: bool,
         func_name: StringLike,
         node_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DumpTensor:
         """Appends a tensor to a file, for the quantization debugger.
 
@@ -122,6 +124,8 @@ class DumpTensor(Op):
             >>> sorted(tf.io.gfile.listdir("dump"))
             ['conv.log', 'quant_unit.pb']
         """
+        if _unknown or _surplus:
+            raise DumpTensor._create_refused(_surplus, _unknown)
         op: DumpTensor = new(DumpTensor)
         fast_path_error = None
         try:
@@ -167,7 +171,7 @@ def dump_tensor(
     enabled: bool,
     func_name: StringLike,
     node_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -203,8 +207,8 @@ def dump_tensor(
         >>> sorted(tf.io.gfile.listdir("dump"))
         ['conv.log', 'quant_unit.pb']
     """
-    if _unknown:
-        raise DumpTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DumpTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -100,7 +100,10 @@ class Print(TensorOp[T]):
             message: StringLike = default(""),
             first_n: int = default(-1),
             summarize: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(message=message, first_n=first_n, summarize=summarize)
 
         def with_message(self, message: StringLike) -> Self:
@@ -122,6 +125,7 @@ class Print(TensorOp[T]):
         input: AnyOperand[V],
         data: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> Print[V]:
         """Passes on a tensor and prints others to the log.
 
@@ -156,6 +160,8 @@ class Print(TensorOp[T]):
             >>> print([1.0, 2.0], [["seen"], 3], message="so far: ").numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise Print._create_refused((), _unknown)
         op: Print[V] = new(Print)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +203,7 @@ MERGE = Print.Options.merge
 def print(
     input: AnyOperand[V],
     data: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     message: StringLike = "",
     first_n: int = -1,
     summarize: int = 3,
@@ -233,8 +239,8 @@ def print(
         >>> print([1.0, 2.0], [["seen"], 3], message="so far: ").numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise Print._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Print._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[V]
     try:

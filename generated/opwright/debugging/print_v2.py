@@ -85,7 +85,10 @@ class PrintV2(Op):
             *,
             output_stream: StringLike = default("stderr"),
             end: StringLike = default("\n"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_stream=output_stream, end=end)
 
         def with_output_stream(self, output_stream: StringLike) -> Self:
@@ -99,7 +102,9 @@ class PrintV2(Op):
         return PrintV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand, *options: Options) -> PrintV2:
+    def create(
+        scope: Scope, input: StringOperand, *options: Options, **_unknown: Never
+    ) -> PrintV2:
         """Prints a string.
 
         It prints when it runs, on the machine where it runs. In a graph nothing waits
@@ -130,6 +135,8 @@ class PrintV2(Op):
             >>> open("log.txt").read()
             'step 3\\nstep 4\\n'
         """
+        if _unknown:
+            raise PrintV2._create_refused((), _unknown)
         op: PrintV2 = new(PrintV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -163,7 +170,7 @@ MERGE = PrintV2.Options.merge
 @explained
 def print_v2(
     input: StringOperand,
-    *,
+    *_surplus: Never,
     output_stream: StringLike = "stderr",
     end: StringLike = "\n",
     name: str | None = None,
@@ -198,8 +205,8 @@ def print_v2(
         >>> open("log.txt").read()
         'step 3\\nstep 4\\n'
     """
-    if _unknown:
-        raise PrintV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PrintV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -63,7 +63,7 @@ class Timestamp(TensorOp[TFloat64]):
         return TimestampInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> Timestamp:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> Timestamp:
         """Tells the time.
 
         Seconds since the beginning of 1970, UTC, with a fraction, by the clock of the
@@ -90,6 +90,8 @@ class Timestamp(TensorOp[TFloat64]):
             >>> bool(elapsed >= 0), start.dtype
             (True, tf.float64)
         """
+        if _unknown or _surplus:
+            raise Timestamp._create_refused(_surplus, _unknown)
         op: Timestamp = new(Timestamp)
         fast_path_error = None
         try:
@@ -102,7 +104,9 @@ class Timestamp(TensorOp[TFloat64]):
 
 
 @explained
-def timestamp(*, name: str | None = None, **_unknown: Never) -> Output[TFloat64]:
+def timestamp(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TFloat64]:
     """Tells the time.
 
     Seconds since the beginning of 1970, UTC, with a fraction, by the clock of the
@@ -129,8 +133,8 @@ def timestamp(*, name: str | None = None, **_unknown: Never) -> Output[TFloat64]
         >>> bool(elapsed >= 0), start.dtype
         (True, tf.float64)
     """
-    if _unknown:
-        raise Timestamp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Timestamp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat64]
     try:

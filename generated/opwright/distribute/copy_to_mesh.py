@@ -76,7 +76,13 @@ class CopyToMesh(TensorOp[T]):
         return CopyToMeshInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], mesh: StringLike) -> CopyToMesh[U]:
+    def create(
+        scope: Scope,
+        input: AnyOperand[U],
+        mesh: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> CopyToMesh[U]:
         """Brings a tensor onto a mesh of devices.
 
         With DTensor, copies a tensor that is no DTensor yet to all devices of the mesh,
@@ -104,6 +110,8 @@ class CopyToMesh(TensorOp[T]):
             ... def spread(x, layout):
             ...     return copy_to_mesh(x, mesh=layout.to_string())
         """
+        if _unknown or _surplus:
+            raise CopyToMesh._create_refused(_surplus, _unknown)
         op: CopyToMesh[U] = new(CopyToMesh)
         fast_path_error = None
         try:
@@ -121,7 +129,7 @@ class CopyToMesh(TensorOp[T]):
 def copy_to_mesh(
     input: AnyOperand[U],
     mesh: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -152,8 +160,8 @@ def copy_to_mesh(
         ... def spread(x, layout):
         ...     return copy_to_mesh(x, mesh=layout.to_string())
     """
-    if _unknown:
-        raise CopyToMesh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CopyToMesh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -78,7 +78,11 @@ class CopyToMeshGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], forward_input: SameAnyOperand[U]
+        scope: Scope,
+        input: AnyOperand[U],
+        forward_input: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CopyToMeshGrad[U]:
         """Brings a gradient back from where CopyToMesh sent its tensor.
 
@@ -105,6 +109,8 @@ class CopyToMeshGrad(TensorOp[T]):
             ... def back(gradient, x):
             ...     return copy_to_mesh_grad(gradient, forward_input=x)
         """
+        if _unknown or _surplus:
+            raise CopyToMeshGrad._create_refused(_surplus, _unknown)
         op: CopyToMeshGrad[U] = new(CopyToMeshGrad)
         fast_path_error = None
         try:
@@ -129,7 +135,7 @@ class CopyToMeshGrad(TensorOp[T]):
 def copy_to_mesh_grad(
     input: AnyOperand[U],
     forward_input: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -158,8 +164,8 @@ def copy_to_mesh_grad(
         ... def back(gradient, x):
         ...     return copy_to_mesh_grad(gradient, forward_input=x)
     """
-    if _unknown:
-        raise CopyToMeshGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CopyToMeshGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -99,6 +99,8 @@ class DTensorAllGather(TensorOp[T]):
         input: Operand[U],
         input_layout: StringLike,
         output_layout: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorAllGather[U]:
         """Joins the shards of a tensor, on each device of a mesh.
 
@@ -128,6 +130,8 @@ class DTensorAllGather(TensorOp[T]):
             ... def moved(x, before, after):
             ...     return d_tensor_all_gather(x, before.to_string(), after.to_string())
         """
+        if _unknown or _surplus:
+            raise DTensorAllGather._create_refused(_surplus, _unknown)
         op: DTensorAllGather[U] = new(DTensorAllGather)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def d_tensor_all_gather(
     input: Operand[U],
     input_layout: StringLike,
     output_layout: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -190,8 +194,8 @@ def d_tensor_all_gather(
         ... def moved(x, before, after):
         ...     return d_tensor_all_gather(x, before.to_string(), after.to_string())
     """
-    if _unknown:
-        raise DTensorAllGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorAllGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -105,6 +105,8 @@ class DTensorAllReduce(TensorOp[T]):
         group_assignment: Operand[TInt32],
         reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean", "Any", "All"],
         device_type: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorAllReduce[U]:
         """Combines tensors over groups of a mesh's devices.
 
@@ -137,6 +139,8 @@ class DTensorAllReduce(TensorOp[T]):
             ... def total(x):
             ...     return d_tensor_all_reduce(x, [[0, 1]], "Add", "CPU")
         """
+        if _unknown or _surplus:
+            raise DTensorAllReduce._create_refused(_surplus, _unknown)
         op: DTensorAllReduce[U] = new(DTensorAllReduce)
         fast_path_error = None
         try:
@@ -178,7 +182,7 @@ def d_tensor_all_reduce(
     group_assignment: Operand[TInt32],
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean", "Any", "All"],
     device_type: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -212,8 +216,8 @@ def d_tensor_all_reduce(
         ... def total(x):
         ...     return d_tensor_all_reduce(x, [[0, 1]], "Add", "CPU")
     """
-    if _unknown:
-        raise DTensorAllReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorAllReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -100,6 +100,8 @@ class DTensorAllScatter(TensorOp[T]):
         input: AnyOperand[U],
         input_layout: StringLike,
         output_layout: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorAllScatter[U]:
         """Leaves each device of a mesh its shard of a tensor.
 
@@ -129,6 +131,8 @@ class DTensorAllScatter(TensorOp[T]):
             ... def moved(x, before, after):
             ...     return d_tensor_all_scatter(x, before.to_string(), after.to_string())
         """
+        if _unknown or _surplus:
+            raise DTensorAllScatter._create_refused(_surplus, _unknown)
         op: DTensorAllScatter[U] = new(DTensorAllScatter)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ def d_tensor_all_scatter(
     input: AnyOperand[U],
     input_layout: StringLike,
     output_layout: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -191,8 +195,8 @@ def d_tensor_all_scatter(
         ... def moved(x, before, after):
         ...     return d_tensor_all_scatter(x, before.to_string(), after.to_string())
     """
-    if _unknown:
-        raise DTensorAllScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorAllScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,6 +86,8 @@ class DTensorAllToAll(TensorOp[T]):
         input: Operand[U],
         input_layout: StringLike,
         output_layout: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorAllToAll[U]:
         """Changes which axis of a tensor is sharded over a mesh.
 
@@ -115,6 +117,8 @@ class DTensorAllToAll(TensorOp[T]):
             ... def moved(x, before, after):
             ...     return d_tensor_all_to_all(x, before.to_string(), after.to_string())
         """
+        if _unknown or _surplus:
+            raise DTensorAllToAll._create_refused(_surplus, _unknown)
         op: DTensorAllToAll[U] = new(DTensorAllToAll)
         fast_path_error = None
         try:
@@ -145,7 +149,7 @@ def d_tensor_all_to_all(
     input: Operand[U],
     input_layout: StringLike,
     output_layout: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -176,8 +180,8 @@ def d_tensor_all_to_all(
         ... def moved(x, before, after):
         ...     return d_tensor_all_to_all(x, before.to_string(), after.to_string())
     """
-    if _unknown:
-        raise DTensorAllToAll._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorAllToAll._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

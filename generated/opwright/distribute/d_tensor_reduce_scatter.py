@@ -108,6 +108,8 @@ class DTensorReduceScatter(TensorOp[T]):
         scatter_dimension: Operand[TInt32],
         reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean", "Any", "All"],
         device_type: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorReduceScatter[U]:
         """Combines tensors over groups of devices, and leaves each its part.
 
@@ -141,6 +143,8 @@ class DTensorReduceScatter(TensorOp[T]):
             ... def mine(x):
             ...     return d_tensor_reduce_scatter(x, [[0, 1]], 0, "Add", "CPU")
         """
+        if _unknown or _surplus:
+            raise DTensorReduceScatter._create_refused(_surplus, _unknown)
         op: DTensorReduceScatter[U] = new(DTensorReduceScatter)
         fast_path_error = None
         try:
@@ -190,7 +194,7 @@ def d_tensor_reduce_scatter(
     scatter_dimension: Operand[TInt32],
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean", "Any", "All"],
     device_type: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -225,8 +229,8 @@ def d_tensor_reduce_scatter(
         ... def mine(x):
         ...     return d_tensor_reduce_scatter(x, [[0, 1]], 0, "Add", "CPU")
     """
-    if _unknown:
-        raise DTensorReduceScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorReduceScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -60,7 +60,9 @@ class DTensorSetGlobalTPUArray(Op):
         return DTensorSetGlobalTPUArrayInputs(self)
 
     @staticmethod
-    def create(scope: Scope, topology: StringOperand) -> DTensorSetGlobalTPUArray:
+    def create(
+        scope: Scope, topology: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DTensorSetGlobalTPUArray:
         """Tells the TPU runtime how cores are numbered over all hosts.
 
         DTensor runs it on each host while it sets up a TPU mesh, with the topology that
@@ -83,6 +85,8 @@ class DTensorSetGlobalTPUArray(Op):
             ... def number(topology):
             ...     d_tensor_set_global_tpu_array(topology)
         """
+        if _unknown or _surplus:
+            raise DTensorSetGlobalTPUArray._create_refused(_surplus, _unknown)
         op: DTensorSetGlobalTPUArray = new(DTensorSetGlobalTPUArray)
         fast_path_error = None
         try:
@@ -96,7 +100,10 @@ class DTensorSetGlobalTPUArray(Op):
 
 @explained
 def d_tensor_set_global_tpu_array(
-    topology: StringOperand, *, name: str | None = None, **_unknown: Never
+    topology: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Tells the TPU runtime how cores are numbered over all hosts.
 
@@ -121,8 +128,8 @@ def d_tensor_set_global_tpu_array(
         ... def number(topology):
         ...     d_tensor_set_global_tpu_array(topology)
     """
-    if _unknown:
-        raise DTensorSetGlobalTPUArray._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorSetGlobalTPUArray._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

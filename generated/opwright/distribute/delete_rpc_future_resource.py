@@ -72,7 +72,11 @@ class DeleteRpcFutureResource(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], deleter: TensorOperand[TVariant]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteRpcFutureResource:
         """Lets go of a call's future.
 
@@ -102,6 +106,8 @@ class DeleteRpcFutureResource(Op):
             >>> print(future.shape)
             <unknown>
         """
+        if _unknown or _surplus:
+            raise DeleteRpcFutureResource._create_refused(_surplus, _unknown)
         op: DeleteRpcFutureResource = new(DeleteRpcFutureResource)
         fast_path_error = None
         try:
@@ -119,7 +125,7 @@ class DeleteRpcFutureResource(Op):
 def delete_rpc_future_resource(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -152,8 +158,8 @@ def delete_rpc_future_resource(
         >>> print(future.shape)
         <unknown>
     """
-    if _unknown:
-        raise DeleteRpcFutureResource._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteRpcFutureResource._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -89,7 +89,10 @@ class Recv(TensorOp[TensorType]):
             self,
             *,
             client_terminated: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(client_terminated=client_terminated)
 
         def with_client_terminated(self, client_terminated: bool) -> Self:
@@ -108,6 +111,7 @@ class Recv(TensorOp[TensorType]):
         send_device_incarnation: int,
         recv_device: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Recv[UensorType]:
         """Receives a tensor from another device of a graph.
 
@@ -146,6 +150,8 @@ class Recv(TensorOp[TensorType]):
             ...     print(session.run([got, sent])[0])
             [1. 2.]
         """
+        if _unknown:
+            raise Recv._create_refused((), _unknown)
         op: Recv[UensorType] = new(Recv)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def recv(
     send_device: StringLike,
     send_device_incarnation: int,
     recv_device: StringLike,
-    *,
+    *_surplus: Never,
     client_terminated: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -241,8 +247,8 @@ def recv(
         ...     print(session.run([got, sent])[0])
         [1. 2.]
     """
-    if _unknown:
-        raise Recv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Recv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UensorType]
     try:

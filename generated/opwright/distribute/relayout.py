@@ -77,7 +77,13 @@ class Relayout(TensorOp[T]):
         return RelayoutInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], layout: StringLike) -> Relayout[U]:
+    def create(
+        scope: Scope,
+        input: AnyOperand[U],
+        layout: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Relayout[U]:
         """Changes how a DTensor lies on its mesh.
 
         Numbers and shape stay; parts move between devices where the layout wants them
@@ -106,6 +112,8 @@ class Relayout(TensorOp[T]):
             ... def shard(weights, layout):
             ...     return relayout(weights, layout=layout.to_string())
         """
+        if _unknown or _surplus:
+            raise Relayout._create_refused(_surplus, _unknown)
         op: Relayout[U] = new(Relayout)
         fast_path_error = None
         try:
@@ -123,7 +131,7 @@ class Relayout(TensorOp[T]):
 def relayout(
     input: AnyOperand[U],
     layout: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -155,8 +163,8 @@ def relayout(
         ... def shard(weights, layout):
         ...     return relayout(weights, layout=layout.to_string())
     """
-    if _unknown:
-        raise Relayout._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Relayout._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

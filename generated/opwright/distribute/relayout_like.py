@@ -72,7 +72,11 @@ class RelayoutLike(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[V], layout_input: AnyOperand[UU]
+        scope: Scope,
+        input: AnyOperand[V],
+        layout_input: AnyOperand[UU],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RelayoutLike[V]:
         """Gives a DTensor the layout of another one.
 
@@ -100,6 +104,8 @@ class RelayoutLike(TensorOp[T]):
             ... def alike(gradient, weights):
             ...     return relayout_like(gradient, layout_input=weights)
         """
+        if _unknown or _surplus:
+            raise RelayoutLike._create_refused(_surplus, _unknown)
         op: RelayoutLike[V] = new(RelayoutLike)
         fast_path_error = None
         try:
@@ -117,7 +123,7 @@ class RelayoutLike(TensorOp[T]):
 def relayout_like(
     input: AnyOperand[V],
     layout_input: AnyOperand[UU],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[V]:
@@ -147,8 +153,8 @@ def relayout_like(
         ... def alike(gradient, weights):
         ...     return relayout_like(gradient, layout_input=weights)
     """
-    if _unknown:
-        raise RelayoutLike._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RelayoutLike._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[V]
     try:

@@ -107,6 +107,8 @@ class RpcCall(Op):
         method_name: StringOperand,
         args: Sequence[AnyOperand[AnyDType]],
         timeout_in_ms: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RpcCall:
         """Calls a function on a server, and does not wait for it.
 
@@ -143,6 +145,8 @@ class RpcCall(Op):
             >>> print(future.dtype, deleter.dtype)
             <dtype: 'resource'> <dtype: 'variant'>
         """
+        if _unknown or _surplus:
+            raise RpcCall._create_refused(_surplus, _unknown)
         op: RpcCall = new(RpcCall)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def rpc_call(
     method_name: StringOperand,
     args: Sequence[AnyOperand[AnyDType]],
     timeout_in_ms: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RpcCallOutputs:
@@ -218,8 +222,8 @@ def rpc_call(
         >>> print(future.dtype, deleter.dtype)
         <dtype: 'resource'> <dtype: 'variant'>
     """
-    if _unknown:
-        raise RpcCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RpcCallOutputs
     try:

@@ -85,7 +85,12 @@ class RpcCheckStatus(Op):
         return RpcCheckStatusInputs(self)
 
     @staticmethod
-    def create(scope: Scope, status_or: TensorOperand[TResource]) -> RpcCheckStatus:
+    def create(
+        scope: Scope,
+        status_or: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RpcCheckStatus:
         """Waits for a call, and tells how it ended.
 
         The code is 0 where all went well, and otherwise that of absl::StatusCode, such
@@ -117,6 +122,8 @@ class RpcCheckStatus(Op):
             >>> print(code.dtype, text.dtype)
             <dtype: 'int64'> <dtype: 'string'>
         """
+        if _unknown or _surplus:
+            raise RpcCheckStatus._create_refused(_surplus, _unknown)
         op: RpcCheckStatus = new(RpcCheckStatus)
         fast_path_error = None
         try:
@@ -132,7 +139,10 @@ class RpcCheckStatus(Op):
 
 @explained
 def rpc_check_status(
-    status_or: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    status_or: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> RpcCheckStatusOutputs:
     """Waits for a call, and tells how it ended.
 
@@ -165,8 +175,8 @@ def rpc_check_status(
         >>> print(code.dtype, text.dtype)
         <dtype: 'int64'> <dtype: 'string'>
     """
-    if _unknown:
-        raise RpcCheckStatus._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcCheckStatus._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RpcCheckStatusOutputs
     try:

@@ -108,7 +108,10 @@ class RpcClient(Op):
             *,
             shared_name: StringLike = default(""),
             list_registered_methods: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shared_name=shared_name, list_registered_methods=list_registered_methods
             )
@@ -129,6 +132,7 @@ class RpcClient(Op):
         server_address: StringOperand,
         timeout_in_ms: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> RpcClient:
         """Connects to a server that runs functions.
 
@@ -166,6 +170,8 @@ class RpcClient(Op):
             >>> print(client.shape, methods.dtype)
             <unknown> <dtype: 'string'>
         """
+        if _unknown:
+            raise RpcClient._create_refused((), _unknown)
         op: RpcClient = new(RpcClient)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ MERGE = RpcClient.Options.merge
 def rpc_client(
     server_address: StringOperand,
     timeout_in_ms: Operand[TInt64],
-    *,
+    *_surplus: Never,
     shared_name: StringLike = "",
     list_registered_methods: bool = False,
     name: str | None = None,
@@ -254,8 +260,8 @@ def rpc_client(
         >>> print(client.shape, methods.dtype)
         <unknown> <dtype: 'string'>
     """
-    if _unknown:
-        raise RpcClient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcClient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RpcClientOutputs
     try:

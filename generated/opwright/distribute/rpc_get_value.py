@@ -80,7 +80,11 @@ class RpcGetValue(Op):
 
     @staticmethod
     def create(
-        scope: Scope, status_or: TensorOperand[TResource], Tout: Sequence[AnyDTypeLike]
+        scope: Scope,
+        status_or: TensorOperand[TResource],
+        Tout: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RpcGetValue:
         """Waits for a call, and returns its results.
 
@@ -113,6 +117,8 @@ class RpcGetValue(Op):
             >>> print(found.dtype)
             <dtype: 'float32'>
         """
+        if _unknown or _surplus:
+            raise RpcGetValue._create_refused(_surplus, _unknown)
         op: RpcGetValue = new(RpcGetValue)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class RpcGetValue(Op):
 def rpc_get_value(
     status_or: TensorOperand[TResource],
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -170,8 +176,8 @@ def rpc_get_value(
         >>> print(found.dtype)
         <dtype: 'float32'>
     """
-    if _unknown:
-        raise RpcGetValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcGetValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

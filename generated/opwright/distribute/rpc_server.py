@@ -65,7 +65,9 @@ class RpcServer(TensorOp[TResource]):
         return RpcServerInputs(self)
 
     @staticmethod
-    def create(scope: Scope, server_address: StringOperand) -> RpcServer:
+    def create(
+        scope: Scope, server_address: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> RpcServer:
         """Makes a server that other processes call functions on.
 
         The server belongs to the process; RpcServerRegister gives it functions, and
@@ -92,6 +94,8 @@ class RpcServer(TensorOp[TResource]):
             >>> print(server.dtype, server.shape)
             <dtype: 'resource'> <unknown>
         """
+        if _unknown or _surplus:
+            raise RpcServer._create_refused(_surplus, _unknown)
         op: RpcServer = new(RpcServer)
         fast_path_error = None
         try:
@@ -105,7 +109,10 @@ class RpcServer(TensorOp[TResource]):
 
 @explained
 def rpc_server(
-    server_address: StringOperand, *, name: str | None = None, **_unknown: Never
+    server_address: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TResource]:
     """Makes a server that other processes call functions on.
 
@@ -133,8 +140,8 @@ def rpc_server(
         >>> print(server.dtype, server.shape)
         <dtype: 'resource'> <unknown>
     """
-    if _unknown:
-        raise RpcServer._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcServer._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

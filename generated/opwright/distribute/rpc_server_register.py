@@ -95,7 +95,10 @@ class RpcServerRegister(Op):
             self,
             *,
             input_specs: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(input_specs=input_specs)
 
         def with_input_specs(self, input_specs: StringLike) -> Self:
@@ -114,6 +117,7 @@ class RpcServerRegister(Op):
         f: FunctionLike,
         output_specs: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> RpcServerRegister:
         """Gives a server a function that others can call.
 
@@ -148,6 +152,8 @@ class RpcServerRegister(Op):
             ...     rpc_server_register(server, "square", [], square, output_specs="")
             <tf.Operation 'RpcServerRegister' type=RpcServerRegister>
         """
+        if _unknown:
+            raise RpcServerRegister._create_refused((), _unknown)
         op: RpcServerRegister = new(RpcServerRegister)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +195,7 @@ def rpc_server_register(
     captured_inputs: Sequence[AnyOperand[AnyDType]],
     f: FunctionLike,
     output_specs: StringLike,
-    *,
+    *_surplus: Never,
     input_specs: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -227,8 +233,8 @@ def rpc_server_register(
         ...     rpc_server_register(server, "square", [], square, output_specs="")
         <tf.Operation 'RpcServerRegister' type=RpcServerRegister>
     """
-    if _unknown:
-        raise RpcServerRegister._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcServerRegister._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

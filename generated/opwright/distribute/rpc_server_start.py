@@ -61,7 +61,12 @@ class RpcServerStart(Op):
         return RpcServerStartInputs(self)
 
     @staticmethod
-    def create(scope: Scope, server: TensorOperand[TResource]) -> RpcServerStart:
+    def create(
+        scope: Scope,
+        server: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RpcServerStart:
         """Lets a server take calls.
 
         All functions have to be registered before. It returns at once; calls run on
@@ -87,6 +92,8 @@ class RpcServerStart(Op):
             >>> print(server.shape)
             <unknown>
         """
+        if _unknown or _surplus:
+            raise RpcServerStart._create_refused(_surplus, _unknown)
         op: RpcServerStart = new(RpcServerStart)
         fast_path_error = None
         try:
@@ -100,7 +107,10 @@ class RpcServerStart(Op):
 
 @explained
 def rpc_server_start(
-    server: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    server: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Lets a server take calls.
 
@@ -128,8 +138,8 @@ def rpc_server_start(
         >>> print(server.shape)
         <unknown>
     """
-    if _unknown:
-        raise RpcServerStart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RpcServerStart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -92,7 +92,10 @@ class Send(Op):
             self,
             *,
             client_terminated: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(client_terminated=client_terminated)
 
         def with_client_terminated(self, client_terminated: bool) -> Self:
@@ -111,6 +114,7 @@ class Send(Op):
         send_device_incarnation: int,
         recv_device: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Send:
         """Sends a tensor to another device of a graph.
 
@@ -146,6 +150,8 @@ class Send(Op):
             ...     print(session.run([got, sent])[0])
             [1. 2.]
         """
+        if _unknown:
+            raise Send._create_refused((), _unknown)
         op: Send = new(Send)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +201,7 @@ def send(
     send_device: StringLike,
     send_device_incarnation: int,
     recv_device: StringLike,
-    *,
+    *_surplus: Never,
     client_terminated: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -234,8 +240,8 @@ def send(
         ...     print(session.run([got, sent])[0])
         [1. 2.]
     """
-    if _unknown:
-        raise Send._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Send._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -122,7 +122,10 @@ class AsString(TensorOp[TString]):
             shortest: bool = default(False),
             width: int = default(-1),
             fill: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 precision=precision,
                 scientific=scientific,
@@ -151,7 +154,9 @@ class AsString(TensorOp[TString]):
         return AsStringInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> AsString:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> AsString:
         """Writes numbers as text.
 
         Integers are written in decimal, floats with six digits behind the point unless
@@ -196,6 +201,8 @@ class AsString(TensorOp[TString]):
             >>> print(as_string([7, -42], width=4, fill="0").numpy())
             [b'0007' b'-042']
         """
+        if _unknown:
+            raise AsString._create_refused((), _unknown)
         op: AsString = new(AsString)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -241,7 +248,7 @@ MERGE = AsString.Options.merge
 @explained
 def as_string(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     precision: int = -1,
     scientific: bool = False,
     shortest: bool = False,
@@ -292,8 +299,8 @@ def as_string(
         >>> print(as_string([7, -42], width=4, fill="0").numpy())
         [b'0007' b'-042']
     """
-    if _unknown:
-        raise AsString._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AsString._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -89,7 +89,11 @@ class Bitcast(TensorOp[Type]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], type_: type[Uype] | DTypeLike
+        scope: Scope,
+        input: Operand[U],
+        type_: type[Uype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Bitcast[Uype]:
         """Takes the bytes of a tensor for elements of another dtype.
 
@@ -125,6 +129,8 @@ class Bitcast(TensorOp[Type]):
             >>> bitcast([1.0], tf.uint8).numpy().tolist()
             [[0, 0, 128, 63]]
         """
+        if _unknown or _surplus:
+            raise Bitcast._create_refused(_surplus, _unknown)
         op: Bitcast[Uype] = new(Bitcast)
         fast_path_error = None
         try:
@@ -147,7 +153,7 @@ class Bitcast(TensorOp[Type]):
 def bitcast(
     input: Operand[U],
     type_: type[Uype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uype]:
@@ -185,8 +191,8 @@ def bitcast(
         >>> bitcast([1.0], tf.uint8).numpy().tolist()
         [[0, 0, 128, 63]]
     """
-    if _unknown:
-        raise Bitcast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Bitcast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uype]
     try:

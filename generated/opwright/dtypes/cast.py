@@ -99,7 +99,10 @@ class Cast(TensorOp[DstT]):
             self,
             *,
             Truncate: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(Truncate=Truncate)
 
         def with_Truncate(self, Truncate: bool) -> Self:
@@ -115,6 +118,7 @@ class Cast(TensorOp[DstT]):
         x: AnyOperand[USrcT],
         DstT: type[UDstT] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Cast[UDstT]:
         """Converts the elements of a tensor to another dtype.
 
@@ -158,6 +162,8 @@ class Cast(TensorOp[DstT]):
             >>> cast([300], tf.uint8).numpy()
             array([44], dtype=uint8)
         """
+        if _unknown:
+            raise Cast._create_refused((), _unknown)
         op: Cast[UDstT] = new(Cast)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +195,7 @@ MERGE = Cast.Options.merge
 def cast(
     x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,
-    *,
+    *_surplus: Never,
     Truncate: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -235,8 +241,8 @@ def cast(
         >>> cast([300], tf.uint8).numpy()
         array([44], dtype=uint8)
     """
-    if _unknown:
-        raise Cast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDstT]
     try:

@@ -112,8 +112,9 @@ class Complex(TensorOp[Tout]):
         scope: Scope,
         real: Operand[U],
         imag: SameOperand[U],
-        *,
+        *_surplus: Never,
         Tout: type[Uout] | DTypeLike = "complex64",
+        **_unknown: Never,
     ) -> Complex[Uout]:
         """Makes complex numbers of their real and imaginary parts.
 
@@ -144,6 +145,8 @@ class Complex(TensorOp[Tout]):
             >>> complex([1.0, 2.0], 3.0).numpy()
             array([1.+3.j, 2.+3.j], dtype=complex64)
         """
+        if _unknown or _surplus:
+            raise Complex._create_refused(_surplus, _unknown)
         op: Complex[Uout] = new(Complex)
         fast_path_error = None
         try:
@@ -187,7 +190,7 @@ def complex(
 def complex(
     real: Operand[U],
     imag: SameOperand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "complex64",
     name: str | None = None,
     **_unknown: Never,
@@ -221,8 +224,8 @@ def complex(
         >>> complex([1.0, 2.0], 3.0).numpy()
         array([1.+3.j, 2.+3.j], dtype=complex64)
     """
-    if _unknown:
-        raise Complex._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Complex._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -79,7 +79,11 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, components: Sequence[AnyOperand[AnyDType]], metadata: StringLike
+        scope: Scope,
+        components: Sequence[AnyOperand[AnyDType]],
+        metadata: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CompositeTensorVariantFromComponents:
         """Packs the parts of a ragged or sparse tensor into one handle.
 
@@ -114,6 +118,10 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
             >>> [part.numpy().tolist() for part in parts]
             [[1, 2, 3], [0, 2, 3]]
         """
+        if _unknown or _surplus:
+            raise CompositeTensorVariantFromComponents._create_refused(
+                _surplus, _unknown
+            )
         op: CompositeTensorVariantFromComponents = new(
             CompositeTensorVariantFromComponents
         )
@@ -138,7 +146,7 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
 def composite_tensor_variant_from_components(
     components: Sequence[AnyOperand[AnyDType]],
     metadata: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -175,8 +183,8 @@ def composite_tensor_variant_from_components(
         >>> [part.numpy().tolist() for part in parts]
         [[1, 2, 3], [0, 2, 3]]
     """
-    if _unknown:
-        raise CompositeTensorVariantFromComponents._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CompositeTensorVariantFromComponents._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -91,6 +91,8 @@ class CompositeTensorVariantToComponents(Op):
         encoded: TensorOperand[TVariant],
         metadata: StringLike,
         Tcomponents: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CompositeTensorVariantToComponents:
         """Unpacks the parts of a ragged or sparse tensor from one handle.
 
@@ -125,6 +127,8 @@ class CompositeTensorVariantToComponents(Op):
             >>> [part.numpy().tolist() for part in parts]
             [[1, 2, 3], [0, 2, 3]]
         """
+        if _unknown or _surplus:
+            raise CompositeTensorVariantToComponents._create_refused(_surplus, _unknown)
         op: CompositeTensorVariantToComponents = new(CompositeTensorVariantToComponents)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def composite_tensor_variant_to_components(
     encoded: TensorOperand[TVariant],
     metadata: StringLike,
     Tcomponents: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -191,8 +195,8 @@ def composite_tensor_variant_to_components(
         >>> [part.numpy().tolist() for part in parts]
         [[1, 2, 3], [0, 2, 3]]
     """
-    if _unknown:
-        raise CompositeTensorVariantToComponents._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CompositeTensorVariantToComponents._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

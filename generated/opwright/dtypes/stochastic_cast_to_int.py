@@ -109,6 +109,8 @@ class StochasticCastToInt(TensorOp[Tout]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         Tout: type[Uout] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StochasticCastToInt[Uout]:
         """Rounds floats to integers at random, right on average.
 
@@ -152,6 +154,8 @@ class StochasticCastToInt(TensorOp[Tout]):
             >>> np.unique(rounded), rounded.mean().round(2)
             (array([1, 2], dtype=int8), np.float64(1.24))
         """
+        if _unknown or _surplus:
+            raise StochasticCastToInt._create_refused(_surplus, _unknown)
         op: StochasticCastToInt[Uout] = new(StochasticCastToInt)
         fast_path_error = None
         try:
@@ -193,7 +197,7 @@ def stochastic_cast_to_int(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     Tout: type[Uout] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uout]:
@@ -238,8 +242,8 @@ def stochastic_cast_to_int(
         >>> np.unique(rounded), rounded.mean().round(2)
         (array([1, 2], dtype=int8), np.float64(1.24))
     """
-    if _unknown:
-        raise StochasticCastToInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StochasticCastToInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

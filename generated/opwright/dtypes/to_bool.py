@@ -67,7 +67,9 @@ class ToBool(TensorOp[TBool]):
         return ToBoolInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> ToBool:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> ToBool:
         """Tells whether a tensor counts as true.
 
         A scalar is true if it is not 0, and a text if it is not empty, as in Python; a
@@ -93,6 +95,8 @@ class ToBool(TensorOp[TBool]):
             >>> to_bool(0.0).numpy(), to_bool([0.0]).numpy(), to_bool("").numpy()
             (np.False_, np.True_, np.False_)
         """
+        if _unknown or _surplus:
+            raise ToBool._create_refused(_surplus, _unknown)
         op: ToBool = new(ToBool)
         fast_path_error = None
         try:
@@ -106,7 +110,7 @@ class ToBool(TensorOp[TBool]):
 
 @explained
 def to_bool(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Tells whether a tensor counts as true.
 
@@ -133,8 +137,8 @@ def to_bool(
         >>> to_bool(0.0).numpy(), to_bool([0.0]).numpy(), to_bool("").numpy()
         (np.False_, np.True_, np.False_)
     """
-    if _unknown:
-        raise ToBool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ToBool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -96,6 +96,8 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
         feature: Operand[TInt32],
         max_splits: int,
         num_buckets: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesAggregateStats:
         """Sums gradients and hessians by node, feature dimension and bucket.
 
@@ -143,6 +145,8 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
             ...     node_ids=[0, 0], gradients=[[1.0], [-2.0]], hessians=[[1.0], [1.0]],
             ...     feature=[[0], [2]], max_splits=1, num_buckets=3)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesAggregateStats._create_refused(_surplus, _unknown)
         op: BoostedTreesAggregateStats = new(BoostedTreesAggregateStats)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def boosted_trees_aggregate_stats(
     feature: Operand[TInt32],
     max_splits: int,
     num_buckets: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -244,8 +248,8 @@ def boosted_trees_aggregate_stats(
         ...     node_ids=[0, 0], gradients=[[1.0], [-2.0]], hessians=[[1.0], [1.0]],
         ...     feature=[[0], [2]], max_splits=1, num_buckets=3)
     """
-    if _unknown:
-        raise BoostedTreesAggregateStats._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesAggregateStats._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

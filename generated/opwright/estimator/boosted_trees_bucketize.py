@@ -81,6 +81,8 @@ class BoostedTreesBucketize(Op):
         scope: Scope,
         float_values: Sequence[Operand[TFloat32]],
         bucket_boundaries: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesBucketize:
         """Turns numbers into the buckets that they fall into.
 
@@ -119,6 +121,8 @@ class BoostedTreesBucketize(Op):
             ...     [[25.0, 40.0], [1e4, 9e4]],
             ...     bucket_boundaries=[[30.0, 50.0], [2e4, 1e5]])
         """
+        if _unknown or _surplus:
+            raise BoostedTreesBucketize._create_refused(_surplus, _unknown)
         op: BoostedTreesBucketize = new(BoostedTreesBucketize)
         fast_path_error = None
         try:
@@ -140,7 +144,7 @@ class BoostedTreesBucketize(Op):
 def boosted_trees_bucketize(
     float_values: Sequence[Operand[TFloat32]],
     bucket_boundaries: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TInt32]]:
@@ -181,8 +185,8 @@ def boosted_trees_bucketize(
         ...     [[25.0, 40.0], [1e4, 9e4]],
         ...     bucket_boundaries=[[30.0, 50.0], [2e4, 1e5]])
     """
-    if _unknown:
-        raise BoostedTreesBucketize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesBucketize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TInt32]]
     try:

@@ -160,7 +160,10 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
             self,
             *,
             split_type: Literal["inequality", "equality"] = default("inequality"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(split_type=split_type)
 
         def with_split_type(
@@ -183,6 +186,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         min_node_weight: Operand[TFloat32],
         logits_dimension: int,
         *options: Options,
+        **_unknown: Never,
     ) -> BoostedTreesCalculateBestFeatureSplit:
         """Finds the best split of each node by one feature.
 
@@ -256,6 +260,8 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
             ...     [0, 1], stats, l1=0.0, l2=1.0, tree_complexity=0.0,
             ...     min_node_weight=0.0, logits_dimension=1)
         """
+        if _unknown:
+            raise BoostedTreesCalculateBestFeatureSplit._create_refused((), _unknown)
         op: BoostedTreesCalculateBestFeatureSplit = new(
             BoostedTreesCalculateBestFeatureSplit
         )
@@ -319,7 +325,7 @@ def boosted_trees_calculate_best_feature_split(
     tree_complexity: Operand[TFloat32],
     min_node_weight: Operand[TFloat32],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     split_type: Literal["inequality", "equality"] = "inequality",
     name: str | None = None,
     **_unknown: Never,
@@ -394,8 +400,8 @@ def boosted_trees_calculate_best_feature_split(
         ...     [0, 1], stats, l1=0.0, l2=1.0, tree_complexity=0.0,
         ...     min_node_weight=0.0, logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesCalculateBestFeatureSplit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCalculateBestFeatureSplit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitOutputs
     try:

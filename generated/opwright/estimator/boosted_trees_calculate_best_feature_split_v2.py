@@ -177,6 +177,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         tree_complexity: Operand[TFloat32],
         min_node_weight: Operand[TFloat32],
         logits_dimension: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesCalculateBestFeatureSplitV2:
         """Finds the best split of each node among several features.
 
@@ -253,6 +255,10 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
             ...     candidate_feature_ids=[0, 1], l1=0.0, l2=1.0, tree_complexity=0.0,
             ...     min_node_weight=0.0, logits_dimension=1)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesCalculateBestFeatureSplitV2._create_refused(
+                _surplus, _unknown
+            )
         op: BoostedTreesCalculateBestFeatureSplitV2 = new(
             BoostedTreesCalculateBestFeatureSplitV2
         )
@@ -329,7 +335,7 @@ def boosted_trees_calculate_best_feature_split_v2(
     tree_complexity: Operand[TFloat32],
     min_node_weight: Operand[TFloat32],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesCalculateBestFeatureSplitV2Outputs:
@@ -406,8 +412,8 @@ def boosted_trees_calculate_best_feature_split_v2(
         ...     candidate_feature_ids=[0, 1], l1=0.0, l2=1.0, tree_complexity=0.0,
         ...     min_node_weight=0.0, logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesCalculateBestFeatureSplitV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCalculateBestFeatureSplitV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitV2Outputs
     try:

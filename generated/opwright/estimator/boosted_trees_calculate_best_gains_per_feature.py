@@ -147,6 +147,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         tree_complexity: Operand[TFloat32],
         min_node_weight: Operand[TFloat32],
         max_splits: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesCalculateBestGainsPerFeature:
         """Finds the best split of each node by each feature, for one logit.
 
@@ -211,6 +213,10 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
             ...         [0, 1], [stats], l1=0.0, l2=1.0, tree_complexity=0.0,
             ...         min_node_weight=0.0, max_splits=1))
         """
+        if _unknown or _surplus:
+            raise BoostedTreesCalculateBestGainsPerFeature._create_refused(
+                _surplus, _unknown
+            )
         op: BoostedTreesCalculateBestGainsPerFeature = new(
             BoostedTreesCalculateBestGainsPerFeature
         )
@@ -272,7 +278,7 @@ def boosted_trees_calculate_best_gains_per_feature(
     tree_complexity: Operand[TFloat32],
     min_node_weight: Operand[TFloat32],
     max_splits: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesCalculateBestGainsPerFeatureOutputs:
@@ -337,8 +343,8 @@ def boosted_trees_calculate_best_gains_per_feature(
         ...         [0, 1], [stats], l1=0.0, l2=1.0, tree_complexity=0.0,
         ...         min_node_weight=0.0, max_splits=1))
     """
-    if _unknown:
-        raise BoostedTreesCalculateBestGainsPerFeature._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCalculateBestGainsPerFeature._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesCalculateBestGainsPerFeatureOutputs
     try:

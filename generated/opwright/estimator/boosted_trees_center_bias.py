@@ -97,6 +97,8 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
         mean_hessians: Operand[TFloat32],
         l1: Operand[TFloat32],
         l2: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesCenterBias:
         """Moves the root of the first tree towards the mean of the labels.
 
@@ -140,6 +142,8 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
             ...     ensemble, mean_gradients=[[-0.5]], mean_hessians=[[1.0]],
             ...     l1=0.0, l2=0.0)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesCenterBias._create_refused(_surplus, _unknown)
         op: BoostedTreesCenterBias = new(BoostedTreesCenterBias)
         fast_path_error = None
         try:
@@ -172,7 +176,7 @@ def boosted_trees_center_bias(
     mean_hessians: Operand[TFloat32],
     l1: Operand[TFloat32],
     l2: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -216,8 +220,8 @@ def boosted_trees_center_bias(
         ...     ensemble, mean_gradients=[[-0.5]], mean_hessians=[[1.0]],
         ...     l1=0.0, l2=0.0)
     """
-    if _unknown:
-        raise BoostedTreesCenterBias._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCenterBias._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -84,6 +84,8 @@ class BoostedTreesCreateEnsemble(Op):
         tree_ensemble_handle: TensorOperand[TResource],
         stamp_token: Operand[TInt64],
         tree_ensemble_serialized: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesCreateEnsemble:
         """Creates an ensemble of trees under a handle, unless there is one.
 
@@ -117,6 +119,8 @@ class BoostedTreesCreateEnsemble(Op):
             >>> boosted_trees_create_ensemble(
             ...     ensemble, stamp_token=0, tree_ensemble_serialized=b"")
         """
+        if _unknown or _surplus:
+            raise BoostedTreesCreateEnsemble._create_refused(_surplus, _unknown)
         op: BoostedTreesCreateEnsemble = new(BoostedTreesCreateEnsemble)
         fast_path_error = None
         try:
@@ -154,7 +158,7 @@ def boosted_trees_create_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     stamp_token: Operand[TInt64],
     tree_ensemble_serialized: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -190,8 +194,8 @@ def boosted_trees_create_ensemble(
         >>> boosted_trees_create_ensemble(
         ...     ensemble, stamp_token=0, tree_ensemble_serialized=b"")
     """
-    if _unknown:
-        raise BoostedTreesCreateEnsemble._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCreateEnsemble._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

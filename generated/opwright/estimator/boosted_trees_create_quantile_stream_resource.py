@@ -96,7 +96,10 @@ class BoostedTreesCreateQuantileStreamResource(Op):
             self,
             *,
             max_elements: int = default(1099511627776),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_elements=max_elements)
 
         def with_max_elements(self, max_elements: int) -> Self:
@@ -113,6 +116,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         epsilon: Operand[TFloat32],
         num_streams: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> BoostedTreesCreateQuantileStreamResource:
         """Creates streams that estimate quantiles, unless there are some.
 
@@ -149,6 +153,8 @@ class BoostedTreesCreateQuantileStreamResource(Op):
             >>> boosted_trees_create_quantile_stream_resource(
             ...     streams, epsilon=0.01, num_streams=2)
         """
+        if _unknown:
+            raise BoostedTreesCreateQuantileStreamResource._create_refused((), _unknown)
         op: BoostedTreesCreateQuantileStreamResource = new(
             BoostedTreesCreateQuantileStreamResource
         )
@@ -195,7 +201,7 @@ def boosted_trees_create_quantile_stream_resource(
     quantile_stream_resource_handle: TensorOperand[TResource],
     epsilon: Operand[TFloat32],
     num_streams: Operand[TInt64],
-    *,
+    *_surplus: Never,
     max_elements: int = 1099511627776,
     name: str | None = None,
     **_unknown: Never,
@@ -235,8 +241,8 @@ def boosted_trees_create_quantile_stream_resource(
         >>> boosted_trees_create_quantile_stream_resource(
         ...     streams, epsilon=0.01, num_streams=2)
     """
-    if _unknown:
-        raise BoostedTreesCreateQuantileStreamResource._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesCreateQuantileStreamResource._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -84,6 +84,8 @@ class BoostedTreesDeserializeEnsemble(Op):
         tree_ensemble_handle: TensorOperand[TResource],
         stamp_token: Operand[TInt64],
         tree_ensemble_serialized: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesDeserializeEnsemble:
         """Replaces the trees of an ensemble with saved ones.
 
@@ -114,6 +116,8 @@ class BoostedTreesDeserializeEnsemble(Op):
             >>> stamp, trees = opwright.estimator.boosted_trees_serialize_ensemble(ensemble)
             >>> boosted_trees_deserialize_ensemble(ensemble, stamp, trees)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesDeserializeEnsemble._create_refused(_surplus, _unknown)
         op: BoostedTreesDeserializeEnsemble = new(BoostedTreesDeserializeEnsemble)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def boosted_trees_deserialize_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     stamp_token: Operand[TInt64],
     tree_ensemble_serialized: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -185,8 +189,8 @@ def boosted_trees_deserialize_ensemble(
         >>> stamp, trees = opwright.estimator.boosted_trees_serialize_ensemble(ensemble)
         >>> boosted_trees_deserialize_ensemble(ensemble, stamp, trees)
     """
-    if _unknown:
-        raise BoostedTreesDeserializeEnsemble._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesDeserializeEnsemble._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

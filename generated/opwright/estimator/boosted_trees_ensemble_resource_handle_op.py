@@ -89,7 +89,10 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -103,7 +106,9 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
         return BoostedTreesEnsembleResourceHandleOpInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> BoostedTreesEnsembleResourceHandleOp:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> BoostedTreesEnsembleResourceHandleOp:
         """Makes a handle for an ensemble of boosted trees.
 
         The handle is a name: there is no ensemble until BoostedTreesCreateEnsemble
@@ -136,6 +141,8 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
             >>> opwright.estimator.boosted_trees_create_ensemble(
             ...     ensemble, stamp_token=0, tree_ensemble_serialized=b"")
         """
+        if _unknown:
+            raise BoostedTreesEnsembleResourceHandleOp._create_refused((), _unknown)
         op: BoostedTreesEnsembleResourceHandleOp = new(
             BoostedTreesEnsembleResourceHandleOp
         )
@@ -169,7 +176,7 @@ MERGE = BoostedTreesEnsembleResourceHandleOp.Options.merge
 
 @explained
 def boosted_trees_ensemble_resource_handle_op(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -207,8 +214,8 @@ def boosted_trees_ensemble_resource_handle_op(
         >>> opwright.estimator.boosted_trees_create_ensemble(
         ...     ensemble, stamp_token=0, tree_ensemble_serialized=b"")
     """
-    if _unknown:
-        raise BoostedTreesEnsembleResourceHandleOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesEnsembleResourceHandleOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -90,6 +90,8 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
         tree_ensemble_handle: TensorOperand[TResource],
         bucketized_features: Sequence[Operand[TInt32]],
         logits_dimension: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesExampleDebugOutputs:
         """Lists which features led each example through the trees.
 
@@ -128,6 +130,8 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
             >>> paths = boosted_trees_example_debug_outputs(
             ...     ensemble, [[0, 1], [1, 0]], logits_dimension=1)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesExampleDebugOutputs._create_refused(_surplus, _unknown)
         op: BoostedTreesExampleDebugOutputs = new(BoostedTreesExampleDebugOutputs)
         fast_path_error = None
         try:
@@ -164,7 +168,7 @@ def boosted_trees_example_debug_outputs(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -205,8 +209,8 @@ def boosted_trees_example_debug_outputs(
         >>> paths = boosted_trees_example_debug_outputs(
         ...     ensemble, [[0, 1], [1, 0]], logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesExampleDebugOutputs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesExampleDebugOutputs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -78,6 +78,8 @@ class BoostedTreesFlushQuantileSummaries(Op):
         scope: Scope,
         quantile_stream_resource_handle: TensorOperand[TResource],
         num_features: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesFlushQuantileSummaries:
         """Takes the summaries out of quantile streams and empties them.
 
@@ -111,6 +113,8 @@ class BoostedTreesFlushQuantileSummaries(Op):
             ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
             >>> summaries = boosted_trees_flush_quantile_summaries(streams, num_features=2)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesFlushQuantileSummaries._create_refused(_surplus, _unknown)
         op: BoostedTreesFlushQuantileSummaries = new(BoostedTreesFlushQuantileSummaries)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
 def boosted_trees_flush_quantile_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
@@ -174,8 +178,8 @@ def boosted_trees_flush_quantile_summaries(
         ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
         >>> summaries = boosted_trees_flush_quantile_summaries(streams, num_features=2)
     """
-    if _unknown:
-        raise BoostedTreesFlushQuantileSummaries._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesFlushQuantileSummaries._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

@@ -107,7 +107,10 @@ class BoostedTreesGetEnsembleStates(Op):
 
     @staticmethod
     def create(
-        scope: Scope, tree_ensemble_handle: TensorOperand[TResource]
+        scope: Scope,
+        tree_ensemble_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesGetEnsembleStates:
         """Tells how far an ensemble of trees has grown.
 
@@ -145,6 +148,8 @@ class BoostedTreesGetEnsembleStates(Op):
             >>> stamp, trees, finished, layers, nodes = boosted_trees_get_ensemble_states(
             ...     ensemble)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesGetEnsembleStates._create_refused(_surplus, _unknown)
         op: BoostedTreesGetEnsembleStates = new(BoostedTreesGetEnsembleStates)
         fast_path_error = None
         try:
@@ -170,7 +175,7 @@ class BoostedTreesGetEnsembleStates(Op):
 @explained
 def boosted_trees_get_ensemble_states(
     tree_ensemble_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesGetEnsembleStatesOutputs:
@@ -208,8 +213,8 @@ def boosted_trees_get_ensemble_states(
         >>> stamp, trees, finished, layers, nodes = boosted_trees_get_ensemble_states(
         ...     ensemble)
     """
-    if _unknown:
-        raise BoostedTreesGetEnsembleStates._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesGetEnsembleStates._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesGetEnsembleStatesOutputs
     try:

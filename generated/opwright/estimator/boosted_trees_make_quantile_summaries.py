@@ -84,6 +84,8 @@ class BoostedTreesMakeQuantileSummaries(Op):
         float_values: Sequence[Operand[TFloat32]],
         example_weights: Operand[TFloat32],
         epsilon: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesMakeQuantileSummaries:
         """Summarizes each feature's values, for quantiles to be estimated from.
 
@@ -123,6 +125,8 @@ class BoostedTreesMakeQuantileSummaries(Op):
             >>> summaries = boosted_trees_make_quantile_summaries(
             ...     [[3.0, 1.0, 4.0, 1.0]], example_weights=[1.0], epsilon=0.01)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesMakeQuantileSummaries._create_refused(_surplus, _unknown)
         op: BoostedTreesMakeQuantileSummaries = new(BoostedTreesMakeQuantileSummaries)
         fast_path_error = None
         try:
@@ -148,7 +152,7 @@ def boosted_trees_make_quantile_summaries(
     float_values: Sequence[Operand[TFloat32]],
     example_weights: Operand[TFloat32],
     epsilon: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
@@ -188,8 +192,8 @@ def boosted_trees_make_quantile_summaries(
         >>> summaries = boosted_trees_make_quantile_summaries(
         ...     [[3.0, 1.0, 4.0, 1.0]], example_weights=[1.0], epsilon=0.01)
     """
-    if _unknown:
-        raise BoostedTreesMakeQuantileSummaries._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesMakeQuantileSummaries._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

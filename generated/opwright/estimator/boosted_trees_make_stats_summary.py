@@ -102,6 +102,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
         bucketized_features_list: Sequence[Operand[TInt32]],
         max_splits: int,
         num_buckets: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesMakeStatsSummary:
         """Sums gradients and hessians by feature, node and bucket, for one logit.
 
@@ -147,6 +149,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
             ...     node_ids=[0, 0], gradients=[[1.0], [-2.0]], hessians=[[1.0], [1.0]],
             ...     bucketized_features_list=[[0, 2]], max_splits=1, num_buckets=3)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesMakeStatsSummary._create_refused(_surplus, _unknown)
         op: BoostedTreesMakeStatsSummary = new(BoostedTreesMakeStatsSummary)
         fast_path_error = None
         try:
@@ -196,7 +200,7 @@ def boosted_trees_make_stats_summary(
     bucketized_features_list: Sequence[Operand[TInt32]],
     max_splits: int,
     num_buckets: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -244,8 +248,8 @@ def boosted_trees_make_stats_summary(
         ...     node_ids=[0, 0], gradients=[[1.0], [-2.0]], hessians=[[1.0], [1.0]],
         ...     bucketized_features_list=[[0, 2]], max_splits=1, num_buckets=3)
     """
-    if _unknown:
-        raise BoostedTreesMakeStatsSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesMakeStatsSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -89,6 +89,8 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
         tree_ensemble_handle: TensorOperand[TResource],
         bucketized_features: Sequence[Operand[TInt32]],
         logits_dimension: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesPredict:
         """Predicts logits from examples' buckets by all trees of an ensemble.
 
@@ -127,6 +129,8 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
             >>> logits = boosted_trees_predict(
             ...     ensemble, [[0, 1], [1, 0]], logits_dimension=1)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesPredict._create_refused(_surplus, _unknown)
         op: BoostedTreesPredict = new(BoostedTreesPredict)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def boosted_trees_predict(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -203,8 +207,8 @@ def boosted_trees_predict(
         >>> logits = boosted_trees_predict(
         ...     ensemble, [[0, 1], [1, 0]], logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesPredict._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesPredict._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -85,6 +85,8 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
         scope: Scope,
         quantile_stream_resource_handle: TensorOperand[TResource],
         summaries: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesQuantileStreamResourceAddSummaries:
         """Adds summaries of values to quantile streams.
 
@@ -116,6 +118,10 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
             >>> boosted_trees_quantile_stream_resource_add_summaries(
             ...     streams, [[[3.0, 1.0, 0.0, 1.0], [4.0, 1.0, 1.0, 2.0]]])
         """
+        if _unknown or _surplus:
+            raise BoostedTreesQuantileStreamResourceAddSummaries._create_refused(
+                _surplus, _unknown
+            )
         op: BoostedTreesQuantileStreamResourceAddSummaries = new(
             BoostedTreesQuantileStreamResourceAddSummaries
         )
@@ -141,7 +147,7 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
 def boosted_trees_quantile_stream_resource_add_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     summaries: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -175,8 +181,10 @@ def boosted_trees_quantile_stream_resource_add_summaries(
         >>> boosted_trees_quantile_stream_resource_add_summaries(
         ...     streams, [[[3.0, 1.0, 0.0, 1.0], [4.0, 1.0, 1.0, 2.0]]])
     """
-    if _unknown:
-        raise BoostedTreesQuantileStreamResourceAddSummaries._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesQuantileStreamResourceAddSummaries._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Operation | None
     try:

@@ -90,6 +90,8 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
         scope: Scope,
         quantile_stream_resource_handle: TensorOperand[TResource],
         bucket_boundaries: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesQuantileStreamResourceDeserialize:
         """Sets the bucket boundaries of quantile streams, as from a checkpoint.
 
@@ -124,6 +126,10 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
             >>> boundaries = opwright.array.placeholder_with_default([30.0], None)
             >>> boosted_trees_quantile_stream_resource_deserialize(streams, [boundaries])
         """
+        if _unknown or _surplus:
+            raise BoostedTreesQuantileStreamResourceDeserialize._create_refused(
+                _surplus, _unknown
+            )
         op: BoostedTreesQuantileStreamResourceDeserialize = new(
             BoostedTreesQuantileStreamResourceDeserialize
         )
@@ -152,7 +158,7 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
 def boosted_trees_quantile_stream_resource_deserialize(
     quantile_stream_resource_handle: TensorOperand[TResource],
     bucket_boundaries: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -189,8 +195,8 @@ def boosted_trees_quantile_stream_resource_deserialize(
         >>> boundaries = opwright.array.placeholder_with_default([30.0], None)
         >>> boosted_trees_quantile_stream_resource_deserialize(streams, [boundaries])
     """
-    if _unknown:
-        raise BoostedTreesQuantileStreamResourceDeserialize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesQuantileStreamResourceDeserialize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -94,7 +94,10 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
             self,
             *,
             generate_quantiles: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(generate_quantiles=generate_quantiles)
 
         def with_generate_quantiles(self, generate_quantiles: bool) -> Self:
@@ -110,6 +113,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         quantile_stream_resource_handle: TensorOperand[TResource],
         num_buckets: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> BoostedTreesQuantileStreamResourceFlush:
         """Makes bucket boundaries of what quantile streams took in.
 
@@ -144,6 +148,8 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
             ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
             >>> boosted_trees_quantile_stream_resource_flush(streams, num_buckets=10)
         """
+        if _unknown:
+            raise BoostedTreesQuantileStreamResourceFlush._create_refused((), _unknown)
         op: BoostedTreesQuantileStreamResourceFlush = new(
             BoostedTreesQuantileStreamResourceFlush
         )
@@ -188,7 +194,7 @@ MERGE = BoostedTreesQuantileStreamResourceFlush.Options.merge
 def boosted_trees_quantile_stream_resource_flush(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_buckets: Operand[TInt64],
-    *,
+    *_surplus: Never,
     generate_quantiles: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -226,8 +232,8 @@ def boosted_trees_quantile_stream_resource_flush(
         ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
         >>> boosted_trees_quantile_stream_resource_flush(streams, num_buckets=10)
     """
-    if _unknown:
-        raise BoostedTreesQuantileStreamResourceFlush._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesQuantileStreamResourceFlush._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

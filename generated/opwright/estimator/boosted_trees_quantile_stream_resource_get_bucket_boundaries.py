@@ -79,6 +79,8 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         scope: Scope,
         quantile_stream_resource_handle: TensorOperand[TResource],
         num_features: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesQuantileStreamResourceGetBucketBoundaries:
         """Reads the bucket boundaries that quantile streams made.
 
@@ -111,6 +113,10 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
             >>> [ages] = boosted_trees_quantile_stream_resource_get_bucket_boundaries(
             ...     streams, num_features=1)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesQuantileStreamResourceGetBucketBoundaries._create_refused(
+                _surplus, _unknown
+            )
         op: BoostedTreesQuantileStreamResourceGetBucketBoundaries = new(
             BoostedTreesQuantileStreamResourceGetBucketBoundaries
         )
@@ -140,7 +146,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
 def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
@@ -175,8 +181,10 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
         >>> [ages] = boosted_trees_quantile_stream_resource_get_bucket_boundaries(
         ...     streams, num_features=1)
     """
-    if _unknown:
-        raise BoostedTreesQuantileStreamResourceGetBucketBoundaries._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesQuantileStreamResourceGetBucketBoundaries._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

@@ -91,7 +91,10 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -106,7 +109,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, *options: Options
+        scope: Scope, *options: Options, **_unknown: Never
     ) -> BoostedTreesQuantileStreamResourceHandleOp:
         """Makes a handle for quantile streams.
 
@@ -142,6 +145,10 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
             >>> opwright.estimator.boosted_trees_create_quantile_stream_resource(
             ...     streams, epsilon=0.01, num_streams=1)
         """
+        if _unknown:
+            raise BoostedTreesQuantileStreamResourceHandleOp._create_refused(
+                (), _unknown
+            )
         op: BoostedTreesQuantileStreamResourceHandleOp = new(
             BoostedTreesQuantileStreamResourceHandleOp
         )
@@ -175,7 +182,7 @@ MERGE = BoostedTreesQuantileStreamResourceHandleOp.Options.merge
 
 @explained
 def boosted_trees_quantile_stream_resource_handle_op(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -215,8 +222,8 @@ def boosted_trees_quantile_stream_resource_handle_op(
         >>> opwright.estimator.boosted_trees_create_quantile_stream_resource(
         ...     streams, epsilon=0.01, num_streams=1)
     """
-    if _unknown:
-        raise BoostedTreesQuantileStreamResourceHandleOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesQuantileStreamResourceHandleOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -86,7 +86,10 @@ class BoostedTreesSerializeEnsemble(Op):
 
     @staticmethod
     def create(
-        scope: Scope, tree_ensemble_handle: TensorOperand[TResource]
+        scope: Scope,
+        tree_ensemble_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesSerializeEnsemble:
         """Writes the trees of an ensemble as a message.
 
@@ -117,6 +120,8 @@ class BoostedTreesSerializeEnsemble(Op):
             >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
             >>> stamp, trees = boosted_trees_serialize_ensemble(ensemble)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesSerializeEnsemble._create_refused(_surplus, _unknown)
         op: BoostedTreesSerializeEnsemble = new(BoostedTreesSerializeEnsemble)
         fast_path_error = None
         try:
@@ -136,7 +141,7 @@ class BoostedTreesSerializeEnsemble(Op):
 @explained
 def boosted_trees_serialize_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesSerializeEnsembleOutputs:
@@ -168,8 +173,8 @@ def boosted_trees_serialize_ensemble(
         >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
         >>> stamp, trees = boosted_trees_serialize_ensemble(ensemble)
     """
-    if _unknown:
-        raise BoostedTreesSerializeEnsemble._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesSerializeEnsemble._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesSerializeEnsembleOutputs
     try:

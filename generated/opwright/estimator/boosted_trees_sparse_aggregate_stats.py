@@ -119,6 +119,8 @@ class BoostedTreesSparseAggregateStats(Op):
         feature_shape: Operand[TInt32],
         max_splits: int,
         num_buckets: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesSparseAggregateStats:
         """Sums gradients and hessians of a sparse feature by node and bucket.
 
@@ -169,6 +171,8 @@ class BoostedTreesSparseAggregateStats(Op):
             ...     feature_indices=[[0, 0], [1, 1]], feature_values=[0, 2],
             ...     feature_shape=[2, 2], max_splits=1, num_buckets=3)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesSparseAggregateStats._create_refused(_surplus, _unknown)
         op: BoostedTreesSparseAggregateStats = new(BoostedTreesSparseAggregateStats)
         fast_path_error = None
         try:
@@ -247,7 +251,7 @@ def boosted_trees_sparse_aggregate_stats(
     feature_shape: Operand[TInt32],
     max_splits: int,
     num_buckets: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesSparseAggregateStatsOutputs:
@@ -299,8 +303,8 @@ def boosted_trees_sparse_aggregate_stats(
         ...     feature_indices=[[0, 0], [1, 1]], feature_values=[0, 2],
         ...     feature_shape=[2, 2], max_splits=1, num_buckets=3)
     """
-    if _unknown:
-        raise BoostedTreesSparseAggregateStats._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesSparseAggregateStats._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesSparseAggregateStatsOutputs
     try:

@@ -163,7 +163,10 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
             self,
             *,
             split_type: Literal["inequality"] = default("inequality"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(split_type=split_type)
 
         def with_split_type(self, split_type: Literal["inequality"]) -> Self:
@@ -186,6 +189,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
         min_node_weight: Operand[TFloat32],
         logits_dimension: int,
         *options: Options,
+        **_unknown: Never,
     ) -> BoostedTreesSparseCalculateBestFeatureSplit:
         """Finds the best split of each node by one sparse feature.
 
@@ -259,6 +263,10 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
             ...     l1=0.0, l2=1.0, tree_complexity=0.0, min_node_weight=0.0,
             ...     logits_dimension=1)
         """
+        if _unknown:
+            raise BoostedTreesSparseCalculateBestFeatureSplit._create_refused(
+                (), _unknown
+            )
         op: BoostedTreesSparseCalculateBestFeatureSplit = new(
             BoostedTreesSparseCalculateBestFeatureSplit
         )
@@ -347,7 +355,7 @@ def boosted_trees_sparse_calculate_best_feature_split(
     tree_complexity: Operand[TFloat32],
     min_node_weight: Operand[TFloat32],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     split_type: Literal["inequality"] = "inequality",
     name: str | None = None,
     **_unknown: Never,
@@ -421,8 +429,8 @@ def boosted_trees_sparse_calculate_best_feature_split(
         ...     l1=0.0, l2=1.0, tree_complexity=0.0, min_node_weight=0.0,
         ...     logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesSparseCalculateBestFeatureSplit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesSparseCalculateBestFeatureSplit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesSparseCalculateBestFeatureSplitOutputs
     try:

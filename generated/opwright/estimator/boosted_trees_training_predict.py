@@ -123,6 +123,8 @@ class BoostedTreesTrainingPredict(Op):
         cached_node_ids: Operand[TInt32],
         bucketized_features: Sequence[Operand[TInt32]],
         logits_dimension: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesTrainingPredict:
         """Predicts how logits changed since the examples' last visit.
 
@@ -168,6 +170,8 @@ class BoostedTreesTrainingPredict(Op):
             ...     ensemble, cached_tree_ids=[0, 0], cached_node_ids=[-1, -1],
             ...     bucketized_features=[[0, 2]], logits_dimension=1)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesTrainingPredict._create_refused(_surplus, _unknown)
         op: BoostedTreesTrainingPredict = new(BoostedTreesTrainingPredict)
         fast_path_error = None
         try:
@@ -225,7 +229,7 @@ def boosted_trees_training_predict(
     cached_node_ids: Operand[TInt32],
     bucketized_features: Sequence[Operand[TInt32]],
     logits_dimension: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BoostedTreesTrainingPredictOutputs:
@@ -272,8 +276,8 @@ def boosted_trees_training_predict(
         ...     ensemble, cached_tree_ids=[0, 0], cached_node_ids=[-1, -1],
         ...     bucketized_features=[[0, 2]], logits_dimension=1)
     """
-    if _unknown:
-        raise BoostedTreesTrainingPredict._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesTrainingPredict._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BoostedTreesTrainingPredictOutputs
     try:

@@ -117,6 +117,8 @@ class BoostedTreesUpdateEnsemble(Op):
         max_depth: Operand[TInt32],
         learning_rate: Operand[TFloat32],
         pruning_mode: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BoostedTreesUpdateEnsemble:
         """Grows the last tree of an ensemble by a layer, for one logit.
 
@@ -172,6 +174,8 @@ class BoostedTreesUpdateEnsemble(Op):
             ...     right_node_contribs=[[[1.0]]],
             ...     max_depth=2, learning_rate=0.1, pruning_mode=0)
         """
+        if _unknown or _surplus:
+            raise BoostedTreesUpdateEnsemble._create_refused(_surplus, _unknown)
         op: BoostedTreesUpdateEnsemble = new(BoostedTreesUpdateEnsemble)
         fast_path_error = None
         try:
@@ -242,7 +246,7 @@ def boosted_trees_update_ensemble(
     max_depth: Operand[TInt32],
     learning_rate: Operand[TFloat32],
     pruning_mode: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -299,8 +303,8 @@ def boosted_trees_update_ensemble(
         ...     right_node_contribs=[[[1.0]]],
         ...     max_depth=2, learning_rate=0.1, pruning_mode=0)
     """
-    if _unknown:
-        raise BoostedTreesUpdateEnsemble._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesUpdateEnsemble._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

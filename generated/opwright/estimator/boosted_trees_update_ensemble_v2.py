@@ -126,7 +126,10 @@ class BoostedTreesUpdateEnsembleV2(Op):
             self,
             *,
             logits_dimension: int = default(1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(logits_dimension=logits_dimension)
 
         def with_logits_dimension(self, logits_dimension: int) -> Self:
@@ -152,6 +155,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
         learning_rate: Operand[TFloat32],
         pruning_mode: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> BoostedTreesUpdateEnsembleV2:
         """Grows the last tree of an ensemble by a layer.
 
@@ -212,6 +216,8 @@ class BoostedTreesUpdateEnsembleV2(Op):
             ...     split_types=[["INEQUALITY_DEFAULT_LEFT"]],
             ...     max_depth=2, learning_rate=0.1, pruning_mode=0)
         """
+        if _unknown:
+            raise BoostedTreesUpdateEnsembleV2._create_refused((), _unknown)
         op: BoostedTreesUpdateEnsembleV2 = new(BoostedTreesUpdateEnsembleV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -297,7 +303,7 @@ def boosted_trees_update_ensemble_v2(
     max_depth: Operand[TInt32],
     learning_rate: Operand[TFloat32],
     pruning_mode: Operand[TInt32],
-    *,
+    *_surplus: Never,
     logits_dimension: int = 1,
     name: str | None = None,
     **_unknown: Never,
@@ -361,8 +367,8 @@ def boosted_trees_update_ensemble_v2(
         ...     split_types=[["INEQUALITY_DEFAULT_LEFT"]],
         ...     max_depth=2, learning_rate=0.1, pruning_mode=0)
     """
-    if _unknown:
-        raise BoostedTreesUpdateEnsembleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BoostedTreesUpdateEnsembleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

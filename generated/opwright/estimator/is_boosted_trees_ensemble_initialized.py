@@ -67,7 +67,10 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, tree_ensemble_handle: TensorOperand[TResource]
+        scope: Scope,
+        tree_ensemble_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IsBoostedTreesEnsembleInitialized:
         """Tells whether an ensemble of trees was created under a handle.
 
@@ -95,6 +98,8 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
             >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
             >>> ready = is_boosted_trees_ensemble_initialized(ensemble)
         """
+        if _unknown or _surplus:
+            raise IsBoostedTreesEnsembleInitialized._create_refused(_surplus, _unknown)
         op: IsBoostedTreesEnsembleInitialized = new(IsBoostedTreesEnsembleInitialized)
         fast_path_error = None
         try:
@@ -114,7 +119,7 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
 @explained
 def is_boosted_trees_ensemble_initialized(
     tree_ensemble_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -144,8 +149,8 @@ def is_boosted_trees_ensemble_initialized(
         >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
         >>> ready = is_boosted_trees_ensemble_initialized(ensemble)
     """
-    if _unknown:
-        raise IsBoostedTreesEnsembleInitialized._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsBoostedTreesEnsembleInitialized._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

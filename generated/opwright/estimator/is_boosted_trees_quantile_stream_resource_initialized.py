@@ -73,7 +73,10 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, quantile_stream_resource_handle: TensorOperand[TResource]
+        scope: Scope,
+        quantile_stream_resource_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IsBoostedTreesQuantileStreamResourceInitialized:
         """Tells whether quantile streams were created under a handle.
 
@@ -102,6 +105,10 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
             ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
             >>> ready = is_boosted_trees_quantile_stream_resource_initialized(streams)
         """
+        if _unknown or _surplus:
+            raise IsBoostedTreesQuantileStreamResourceInitialized._create_refused(
+                _surplus, _unknown
+            )
         op: IsBoostedTreesQuantileStreamResourceInitialized = new(
             IsBoostedTreesQuantileStreamResourceInitialized
         )
@@ -123,7 +130,7 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
 @explained
 def is_boosted_trees_quantile_stream_resource_initialized(
     quantile_stream_resource_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -154,8 +161,10 @@ def is_boosted_trees_quantile_stream_resource_initialized(
         ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())
         >>> ready = is_boosted_trees_quantile_stream_resource_initialized(streams)
     """
-    if _unknown:
-        raise IsBoostedTreesQuantileStreamResourceInitialized._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsBoostedTreesQuantileStreamResourceInitialized._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Output[TBool]
     try:

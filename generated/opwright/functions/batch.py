@@ -142,7 +142,10 @@ class Batch(Op):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             batching_queue: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 max_enqueued_batches=max_enqueued_batches,
                 allowed_batch_sizes=allowed_batch_sizes,
@@ -179,6 +182,7 @@ class Batch(Op):
         batch_timeout_micros: int,
         grad_timeout_micros: int,
         *options: Options,
+        **_unknown: Never,
     ) -> Batch:
         """Puts the tensors of several callers together, for one of them to work on.
 
@@ -234,6 +238,8 @@ class Batch(Op):
             (array([[1., 2.],
                    [3., 4.]], dtype=float32), array([[0, 2]]), True)
         """
+        if _unknown:
+            raise Batch._create_refused((), _unknown)
         op: Batch = new(Batch)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -295,7 +301,7 @@ def batch(
     max_batch_size: int,
     batch_timeout_micros: int,
     grad_timeout_micros: int,
-    *,
+    *_surplus: Never,
     max_enqueued_batches: int = 10,
     allowed_batch_sizes: Sequence[int] = (),
     container: StringLike = "",
@@ -357,8 +363,8 @@ def batch(
         (array([[1., 2.],
                [3., 4.]], dtype=float32), array([[0, 2]]), True)
     """
-    if _unknown:
-        raise Batch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Batch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BatchOutputs
     try:

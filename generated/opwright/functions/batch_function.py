@@ -211,7 +211,10 @@ class BatchFunction(Op):
                 "PAD_UP", "BATCH_DOWN", "MINIMIZE_TPU_COST_PER_REQUEST"
             ] = default("PAD_UP"),
             enable_large_batch_splitting: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 max_enqueued_batches=max_enqueued_batches,
                 allowed_batch_sizes=allowed_batch_sizes,
@@ -307,6 +310,7 @@ class BatchFunction(Op):
         batch_timeout_micros: int,
         Tout: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> BatchFunction:
         """Calls a function once for the arguments of several callers.
 
@@ -392,6 +396,8 @@ class BatchFunction(Op):
             array([[2., 4.],
                    [6., 8.]], dtype=float32)
         """
+        if _unknown:
+            raise BatchFunction._create_refused((), _unknown)
         op: BatchFunction = new(BatchFunction)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -480,7 +486,7 @@ def batch_function(
     max_batch_size: int,
     batch_timeout_micros: int,
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     max_enqueued_batches: int = 10,
     allowed_batch_sizes: Sequence[int] = (),
     container: StringLike = "",
@@ -583,8 +589,8 @@ def batch_function(
         array([[2., 4.],
                [6., 8.]], dtype=float32)
     """
-    if _unknown:
-        raise BatchFunction._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchFunction._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -97,7 +97,10 @@ class EagerPyFunc(Op):
             self,
             *,
             is_async: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(is_async=is_async)
 
         def with_is_async(self, is_async: bool) -> Self:
@@ -114,6 +117,7 @@ class EagerPyFunc(Op):
         token: StringLike,
         Tout: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> EagerPyFunc:
         """Calls a Python function with eager tensors.
 
@@ -152,6 +156,8 @@ class EagerPyFunc(Op):
             >>> float(six)
             6.0
         """
+        if _unknown:
+            raise EagerPyFunc._create_refused((), _unknown)
         op: EagerPyFunc = new(EagerPyFunc)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +195,7 @@ def eager_py_func(
     input: Sequence[AnyOperand[AnyDType]],
     token: StringLike,
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     is_async: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -229,8 +235,8 @@ def eager_py_func(
         >>> float(six)
         6.0
     """
-    if _unknown:
-        raise EagerPyFunc._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EagerPyFunc._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

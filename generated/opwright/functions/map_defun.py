@@ -108,7 +108,10 @@ class MapDefun(Op):
             self,
             *,
             max_intra_op_parallelism: int = default(1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_intra_op_parallelism=max_intra_op_parallelism)
 
         def with_max_intra_op_parallelism(self, max_intra_op_parallelism: int) -> Self:
@@ -127,6 +130,7 @@ class MapDefun(Op):
         output_shapes: Sequence[ShapeLike],
         f: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MapDefun:
         """Calls a function for each row of its arguments, and stacks the results.
 
@@ -172,6 +176,8 @@ class MapDefun(Op):
             >>> tens.numpy()
             array([10., 20., 30.], dtype=float32)
         """
+        if _unknown:
+            raise MapDefun._create_refused((), _unknown)
         op: MapDefun = new(MapDefun)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ def map_defun(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     max_intra_op_parallelism: int = 1,
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def map_defun(
         >>> tens.numpy()
         array([10., 20., 30.], dtype=float32)
     """
-    if _unknown:
-        raise MapDefun._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapDefun._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

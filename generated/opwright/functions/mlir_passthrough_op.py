@@ -86,6 +86,8 @@ class MlirPassthroughOp(Op):
         inputs: Sequence[AnyOperand[AnyDType]],
         mlir_module: StringLike,
         Toutputs: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MlirPassthroughOp:
         """Stands in a graph for a module of MLIR, until a compiler takes it.
 
@@ -118,6 +120,8 @@ class MlirPassthroughOp(Op):
             ... def same(x: tf.Tensor) -> list[tf.Tensor]:
             ...     return mlir_passthrough_op([x], module, [tf.float32])
         """
+        if _unknown or _surplus:
+            raise MlirPassthroughOp._create_refused(_surplus, _unknown)
         op: MlirPassthroughOp = new(MlirPassthroughOp)
         fast_path_error = None
         try:
@@ -148,7 +152,7 @@ def mlir_passthrough_op(
     inputs: Sequence[AnyOperand[AnyDType]],
     mlir_module: StringLike,
     Toutputs: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -182,8 +186,8 @@ def mlir_passthrough_op(
         ... def same(x: tf.Tensor) -> list[tf.Tensor]:
         ...     return mlir_passthrough_op([x], module, [tf.float32])
     """
-    if _unknown:
-        raise MlirPassthroughOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MlirPassthroughOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -108,7 +108,10 @@ class PartitionedCall(Op):
             config: StringLike = default(""),
             config_proto: StringLike = default(""),
             executor_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 config=config, config_proto=config_proto, executor_type=executor_type
             )
@@ -133,6 +136,7 @@ class PartitionedCall(Op):
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> PartitionedCall:
         """Calls a function, and divides it among devices.
 
@@ -177,6 +181,8 @@ class PartitionedCall(Op):
             >>> float(nine)
             9.0
         """
+        if _unknown:
+            raise PartitionedCall._create_refused((), _unknown)
         op: PartitionedCall = new(PartitionedCall)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -224,7 +230,7 @@ def partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     config: StringLike = "",
     config_proto: StringLike = "",
     executor_type: StringLike = "",
@@ -274,8 +280,8 @@ def partitioned_call(
         >>> float(nine)
         9.0
     """
-    if _unknown:
-        raise PartitionedCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PartitionedCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -92,6 +92,8 @@ class PyFunc(Op):
         input: Sequence[AnyOperand[AnyDType]],
         token: StringLike,
         Tout: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PyFunc:
         """Calls a Python function with the values of tensors, as NumPy arrays.
 
@@ -132,6 +134,8 @@ class PyFunc(Op):
             >>> float(six)
             6.0
         """
+        if _unknown or _surplus:
+            raise PyFunc._create_refused(_surplus, _unknown)
         op: PyFunc = new(PyFunc)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ def py_func(
     input: Sequence[AnyOperand[AnyDType]],
     token: StringLike,
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -201,8 +205,8 @@ def py_func(
         >>> float(six)
         6.0
     """
-    if _unknown:
-        raise PyFunc._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PyFunc._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -88,6 +88,8 @@ class PyFuncStateless(Op):
         input: Sequence[AnyOperand[AnyDType]],
         token: StringLike,
         Tout: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> PyFuncStateless:
         """Calls a Python function without side effects, with values as NumPy arrays.
 
@@ -121,6 +123,8 @@ class PyFuncStateless(Op):
             >>> float(six)
             6.0
         """
+        if _unknown or _surplus:
+            raise PyFuncStateless._create_refused(_surplus, _unknown)
         op: PyFuncStateless = new(PyFuncStateless)
         fast_path_error = None
         try:
@@ -148,7 +152,7 @@ def py_func_stateless(
     input: Sequence[AnyOperand[AnyDType]],
     token: StringLike,
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -184,8 +188,8 @@ def py_func_stateless(
         >>> float(six)
         6.0
     """
-    if _unknown:
-        raise PyFuncStateless._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PyFuncStateless._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -94,6 +94,8 @@ class RemoteCall(Op):
         args: Sequence[AnyOperand[AnyDType]],
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RemoteCall:
         """Calls a function on another device, of this process or another.
 
@@ -130,6 +132,8 @@ class RemoteCall(Op):
             >>> float(nine)
             9.0
         """
+        if _unknown or _surplus:
+            raise RemoteCall._create_refused(_surplus, _unknown)
         op: RemoteCall = new(RemoteCall)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def remote_call(
     args: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -196,8 +200,8 @@ def remote_call(
         >>> float(nine)
         9.0
     """
-    if _unknown:
-        raise RemoteCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RemoteCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

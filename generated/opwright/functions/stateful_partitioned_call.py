@@ -110,7 +110,10 @@ class StatefulPartitionedCall(Op):
             config: StringLike = default(""),
             config_proto: StringLike = default(""),
             executor_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 config=config, config_proto=config_proto, executor_type=executor_type
             )
@@ -135,6 +138,7 @@ class StatefulPartitionedCall(Op):
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> StatefulPartitionedCall:
         """Calls a function that may have state, and divides it among devices.
 
@@ -180,6 +184,8 @@ class StatefulPartitionedCall(Op):
             >>> [int(stateful_partitioned_call(args, [tf.int32], f)[0]) for _ in range(2)]
             [5, 10]
         """
+        if _unknown:
+            raise StatefulPartitionedCall._create_refused((), _unknown)
         op: StatefulPartitionedCall = new(StatefulPartitionedCall)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def stateful_partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     config: StringLike = "",
     config_proto: StringLike = "",
     executor_type: StringLike = "",
@@ -277,8 +283,8 @@ def stateful_partitioned_call(
         >>> [int(stateful_partitioned_call(args, [tf.int32], f)[0]) for _ in range(2)]
         [5, 10]
     """
-    if _unknown:
-        raise StatefulPartitionedCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulPartitionedCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

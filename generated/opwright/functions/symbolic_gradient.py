@@ -95,6 +95,8 @@ class SymbolicGradient(Op):
         input: Sequence[AnyOperand[AnyDType]],
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SymbolicGradient:
         """Calls the gradient of a function, which TensorFlow derives by itself.
 
@@ -134,6 +136,8 @@ class SymbolicGradient(Op):
             ...     print(session.run(dx))
             6.0
         """
+        if _unknown or _surplus:
+            raise SymbolicGradient._create_refused(_surplus, _unknown)
         op: SymbolicGradient = new(SymbolicGradient)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ def symbolic_gradient(
     input: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -201,8 +205,8 @@ def symbolic_gradient(
         ...     print(session.run(dx))
         6.0
     """
-    if _unknown:
-        raise SymbolicGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SymbolicGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -106,7 +106,10 @@ class Unbatch(TensorOp[T]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -127,6 +130,7 @@ class Unbatch(TensorOp[T]):
         id: Operand[TInt64],
         timeout_micros: int,
         *options: Options,
+        **_unknown: Never,
     ) -> Unbatch[U]:
         """Gives every caller its rows of a batch that Batch made.
 
@@ -166,6 +170,8 @@ class Unbatch(TensorOp[T]):
             array([[10., 20.],
                    [30., 40.]], dtype=float32)
         """
+        if _unknown:
+            raise Unbatch._create_refused((), _unknown)
         op: Unbatch[U] = new(Unbatch)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -225,7 +231,7 @@ def unbatch(
     batch_index: Operand[TInt64],
     id: Operand[TInt64],
     timeout_micros: int,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -268,8 +274,8 @@ def unbatch(
         array([[10., 20.],
                [30., 40.]], dtype=float32)
     """
-    if _unknown:
-        raise Unbatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Unbatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

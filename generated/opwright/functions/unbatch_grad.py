@@ -108,7 +108,10 @@ class UnbatchGrad(TensorOp[T]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -129,6 +132,7 @@ class UnbatchGrad(TensorOp[T]):
         grad: SameAnyOperand[U],
         id: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> UnbatchGrad[U]:
         """Gradient of Unbatch: puts the gradients of all callers together.
 
@@ -167,6 +171,8 @@ class UnbatchGrad(TensorOp[T]):
             array([[1., 2.],
                    [3., 4.]], dtype=float32)
         """
+        if _unknown:
+            raise UnbatchGrad._create_refused((), _unknown)
         op: UnbatchGrad[U] = new(UnbatchGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -225,7 +231,7 @@ def unbatch_grad(
     batch_index: Operand[TInt64],
     grad: SameAnyOperand[U],
     id: Operand[TInt64],
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -266,8 +272,8 @@ def unbatch_grad(
         array([[1., 2.],
                [3., 4.]], dtype=float32)
     """
-    if _unknown:
-        raise UnbatchGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnbatchGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

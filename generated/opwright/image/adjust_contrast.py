@@ -95,6 +95,8 @@ class AdjustContrast(TensorOp[TFloat32]):
         contrast_factor: Operand[TFloat32],
         min_value: Operand[TFloat32],
         max_value: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AdjustContrast:
         """Removed; AdjustContrastv2 leaves clipping to others.
 
@@ -128,6 +130,8 @@ class AdjustContrast(TensorOp[TFloat32]):
             >>> np.clip(contrast.numpy(), 0.0, 1.0).ravel()
             array([0., 1.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise AdjustContrast._create_refused(_surplus, _unknown)
         op: AdjustContrast = new(AdjustContrast)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ def adjust_contrast(
     contrast_factor: Operand[TFloat32],
     min_value: Operand[TFloat32],
     max_value: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -193,8 +197,8 @@ def adjust_contrast(
         >>> np.clip(contrast.numpy(), 0.0, 1.0).ravel()
         array([0., 1.], dtype=float32)
     """
-    if _unknown:
-        raise AdjustContrast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AdjustContrast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -84,7 +84,11 @@ class AdjustContrastv2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], contrast_factor: Operand[TFloat32]
+        scope: Scope,
+        images: Operand[U],
+        contrast_factor: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AdjustContrastv2[U]:
         """Spreads or narrows the values of images around their means.
 
@@ -118,6 +122,8 @@ class AdjustContrastv2(TensorOp[T]):
             >>> adjust_contrastv2(image, 2.0).numpy().ravel()
             array([0., 1.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise AdjustContrastv2._create_refused(_surplus, _unknown)
         op: AdjustContrastv2[U] = new(AdjustContrastv2)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class AdjustContrastv2(TensorOp[T]):
 def adjust_contrastv2(
     images: Operand[U],
     contrast_factor: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -170,8 +176,8 @@ def adjust_contrastv2(
         >>> adjust_contrastv2(image, 2.0).numpy().ravel()
         array([0., 1.], dtype=float32)
     """
-    if _unknown:
-        raise AdjustContrastv2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AdjustContrastv2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -80,7 +80,11 @@ class AdjustHue(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], delta: Operand[TFloat32]
+        scope: Scope,
+        images: Operand[U],
+        delta: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AdjustHue[U]:
         """Turns the hues of images.
 
@@ -110,6 +114,8 @@ class AdjustHue(TensorOp[T]):
             >>> adjust_hue(red, 1 / 3).numpy().ravel().round(3)
             array([0., 1., 0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise AdjustHue._create_refused(_surplus, _unknown)
         op: AdjustHue[U] = new(AdjustHue)
         fast_path_error = None
         try:
@@ -125,7 +131,7 @@ class AdjustHue(TensorOp[T]):
 def adjust_hue(
     images: Operand[U],
     delta: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -156,8 +162,8 @@ def adjust_hue(
         >>> adjust_hue(red, 1 / 3).numpy().ravel().round(3)
         array([0., 1., 0.], dtype=float32)
     """
-    if _unknown:
-        raise AdjustHue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AdjustHue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

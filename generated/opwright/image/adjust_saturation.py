@@ -80,7 +80,11 @@ class AdjustSaturation(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], scale: Operand[TFloat32]
+        scope: Scope,
+        images: Operand[U],
+        scale: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AdjustSaturation[U]:
         """Makes the colors of images stronger or paler.
 
@@ -109,6 +113,8 @@ class AdjustSaturation(TensorOp[T]):
             >>> adjust_saturation(pink, 2.0).numpy().ravel()
             array([1., 0., 0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise AdjustSaturation._create_refused(_surplus, _unknown)
         op: AdjustSaturation[U] = new(AdjustSaturation)
         fast_path_error = None
         try:
@@ -126,7 +132,7 @@ class AdjustSaturation(TensorOp[T]):
 def adjust_saturation(
     images: Operand[U],
     scale: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -157,8 +163,8 @@ def adjust_saturation(
         >>> adjust_saturation(pink, 2.0).numpy().ravel()
         array([1., 0., 0.], dtype=float32)
     """
-    if _unknown:
-        raise AdjustSaturation._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AdjustSaturation._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

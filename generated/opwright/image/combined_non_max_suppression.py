@@ -135,7 +135,10 @@ class CombinedNonMaxSuppression(Op):
             *,
             pad_per_class: bool = default(False),
             clip_boxes: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(pad_per_class=pad_per_class, clip_boxes=clip_boxes)
 
         def with_pad_per_class(self, pad_per_class: bool) -> Self:
@@ -158,6 +161,7 @@ class CombinedNonMaxSuppression(Op):
         iou_threshold: Operand[TFloat32],
         score_threshold: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> CombinedNonMaxSuppression:
         """Picks boxes for each class of each image of a batch, and merges the
         classes.
@@ -220,6 +224,8 @@ class CombinedNonMaxSuppression(Op):
             >>> result.nmsed_scores.numpy(), result.nmsed_classes.numpy()
             (array([[0.9, 0.8, 0.2]], dtype=float32), array([[0., 1., 1.]], dtype=float32))
         """
+        if _unknown:
+            raise CombinedNonMaxSuppression._create_refused((), _unknown)
         op: CombinedNonMaxSuppression = new(CombinedNonMaxSuppression)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -290,7 +296,7 @@ def combined_non_max_suppression(
     max_total_size: Operand[TInt32],
     iou_threshold: Operand[TFloat32],
     score_threshold: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     pad_per_class: bool = False,
     clip_boxes: bool = True,
     name: str | None = None,
@@ -354,8 +360,8 @@ def combined_non_max_suppression(
         >>> result.nmsed_scores.numpy(), result.nmsed_classes.numpy()
         (array([[0.9, 0.8, 0.2]], dtype=float32), array([[0., 1., 1.]], dtype=float32))
     """
-    if _unknown:
-        raise CombinedNonMaxSuppression._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CombinedNonMaxSuppression._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CombinedNonMaxSuppressionOutputs
     try:

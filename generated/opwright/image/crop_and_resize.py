@@ -122,7 +122,10 @@ class CropAndResize(TensorOp[TFloat32]):
             *,
             method: Literal["bilinear", "nearest"] = default("bilinear"),
             extrapolation_value: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(method=method, extrapolation_value=extrapolation_value)
 
         def with_method(self, method: Literal["bilinear", "nearest"]) -> Self:
@@ -143,6 +146,7 @@ class CropAndResize(TensorOp[TFloat32]):
         box_ind: Operand[TInt32],
         crop_size: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CropAndResize:
         """Cuts boxes out of images and resizes each of them to one size.
 
@@ -190,6 +194,8 @@ class CropAndResize(TensorOp[TFloat32]):
             >>> crop_and_resize(image, boxes, [0, 0], [2, 2]).numpy()[..., 0].tolist()
             [[[0.0, 3.0], [12.0, 15.0]], [[3.0, 0.0], [15.0, 12.0]]]
         """
+        if _unknown:
+            raise CropAndResize._create_refused((), _unknown)
         op: CropAndResize = new(CropAndResize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ def crop_and_resize(
     boxes: Operand[TFloat32],
     box_ind: Operand[TInt32],
     crop_size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     method: Literal["bilinear", "nearest"] = "bilinear",
     extrapolation_value: float = 0.0,
     name: str | None = None,
@@ -294,8 +300,8 @@ def crop_and_resize(
         >>> crop_and_resize(image, boxes, [0, 0], [2, 2]).numpy()[..., 0].tolist()
         [[[0.0, 3.0], [12.0, 15.0]], [[3.0, 0.0], [15.0, 12.0]]]
     """
-    if _unknown:
-        raise CropAndResize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CropAndResize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -108,7 +108,10 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
             self,
             *,
             method: Literal["bilinear"] = default("bilinear"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(method=method)
 
         def with_method(self, method: Literal["bilinear"]) -> Self:
@@ -126,6 +129,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         boxes: Operand[TFloat32],
         box_ind: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CropAndResizeGradBoxes:
         """Turns a gradient for crops into one for the boxes that were cut out.
 
@@ -160,6 +164,8 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
             >>> crop_and_resize_grad_boxes(grads, ramp, [[0.1, 0.1, 0.9, 0.9]], [0]).numpy()
             array([[0., 6., 0., 6.]], dtype=float32)
         """
+        if _unknown:
+            raise CropAndResizeGradBoxes._create_refused((), _unknown)
         op: CropAndResizeGradBoxes = new(CropAndResizeGradBoxes)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +212,7 @@ def crop_and_resize_grad_boxes(
     image: Operand[U],
     boxes: Operand[TFloat32],
     box_ind: Operand[TInt32],
-    *,
+    *_surplus: Never,
     method: Literal["bilinear"] = "bilinear",
     name: str | None = None,
     **_unknown: Never,
@@ -243,8 +249,8 @@ def crop_and_resize_grad_boxes(
         >>> crop_and_resize_grad_boxes(grads, ramp, [[0.1, 0.1, 0.9, 0.9]], [0]).numpy()
         array([[0., 6., 0., 6.]], dtype=float32)
     """
-    if _unknown:
-        raise CropAndResizeGradBoxes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CropAndResizeGradBoxes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

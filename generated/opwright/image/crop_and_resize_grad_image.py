@@ -108,7 +108,10 @@ class CropAndResizeGradImage(TensorOp[T]):
             self,
             *,
             method: Literal["bilinear", "nearest"] = default("bilinear"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(method=method)
 
         def with_method(self, method: Literal["bilinear", "nearest"]) -> Self:
@@ -127,6 +130,7 @@ class CropAndResizeGradImage(TensorOp[T]):
         image_size: Operand[TInt32],
         T: type[U] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CropAndResizeGradImage[U]:
         """Turns a gradient for crops into one for the images they were cut from.
 
@@ -166,6 +170,8 @@ class CropAndResizeGradImage(TensorOp[T]):
                    [0., 0., 0.],
                    [1., 1., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise CropAndResizeGradImage._create_refused((), _unknown)
         op: CropAndResizeGradImage[U] = new(CropAndResizeGradImage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -221,7 +227,7 @@ def crop_and_resize_grad_image(
     box_ind: Operand[TInt32],
     image_size: Operand[TInt32],
     T: type[U] | DTypeLike,
-    *,
+    *_surplus: Never,
     method: Literal["bilinear", "nearest"] = "bilinear",
     name: str | None = None,
     **_unknown: Never,
@@ -262,8 +268,8 @@ def crop_and_resize_grad_image(
                [0., 0., 0.],
                [1., 1., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise CropAndResizeGradImage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CropAndResizeGradImage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

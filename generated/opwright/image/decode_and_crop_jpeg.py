@@ -127,7 +127,10 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
             try_recover_truncated: bool = default(False),
             acceptable_fraction: float = default(1.0),
             dct_method: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 channels=channels,
                 ratio=ratio,
@@ -165,6 +168,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         contents: StringOperand,
         crop_window: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> DecodeAndCropJpeg:
         """Decodes a window of a JPEG file to pixels.
 
@@ -210,6 +214,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
             array([[7, 7, 7],
                    [8, 8, 8]], dtype=uint8)
         """
+        if _unknown:
+            raise DecodeAndCropJpeg._create_refused((), _unknown)
         op: DecodeAndCropJpeg = new(DecodeAndCropJpeg)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -269,7 +275,7 @@ MERGE = DecodeAndCropJpeg.Options.merge
 def decode_and_crop_jpeg(
     contents: StringOperand,
     crop_window: Operand[TInt32],
-    *,
+    *_surplus: Never,
     channels: int = 0,
     ratio: int = 1,
     fancy_upscaling: bool = True,
@@ -323,8 +329,8 @@ def decode_and_crop_jpeg(
         array([[7, 7, 7],
                [8, 8, 8]], dtype=uint8)
     """
-    if _unknown:
-        raise DecodeAndCropJpeg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeAndCropJpeg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -80,7 +80,10 @@ class DecodeBmp(TensorOp[TUint8]):
             self,
             *,
             channels: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(channels=channels)
 
         def with_channels(self, channels: int) -> Self:
@@ -91,7 +94,9 @@ class DecodeBmp(TensorOp[TUint8]):
         return DecodeBmpInputs(self)
 
     @staticmethod
-    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeBmp:
+    def create(
+        scope: Scope, contents: StringOperand, *options: Options, **_unknown: Never
+    ) -> DecodeBmp:
         """Decodes a BMP file to pixels.
 
         The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image
@@ -122,6 +127,8 @@ class DecodeBmp(TensorOp[TUint8]):
             >>> decode_bmp(header + bytes([30, 20, 10, 0])).numpy()  # blue comes first
             array([[[10, 20, 30]]], dtype=uint8)
         """
+        if _unknown:
+            raise DecodeBmp._create_refused((), _unknown)
         op: DecodeBmp = new(DecodeBmp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -150,7 +157,7 @@ MERGE = DecodeBmp.Options.merge
 @explained
 def decode_bmp(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -184,8 +191,8 @@ def decode_bmp(
         >>> decode_bmp(header + bytes([30, 20, 10, 0])).numpy()  # blue comes first
         array([[[10, 20, 30]]], dtype=uint8)
     """
-    if _unknown:
-        raise DecodeBmp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeBmp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -69,7 +69,9 @@ class DecodeGif(TensorOp[TUint8]):
         return DecodeGifInputs(self)
 
     @staticmethod
-    def create(scope: Scope, contents: StringOperand) -> DecodeGif:
+    def create(
+        scope: Scope, contents: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DecodeGif:
         """Decodes all frames of a GIF file to pixels.
 
         The bytes of a file become a stack of images of uint8 with frames, rows, columns
@@ -100,6 +102,8 @@ class DecodeGif(TensorOp[TUint8]):
             >>> decode_gif(contents).numpy()  # one frame of one pixel
             array([[[[16, 32, 48]]]], dtype=uint8)
         """
+        if _unknown or _surplus:
+            raise DecodeGif._create_refused(_surplus, _unknown)
         op: DecodeGif = new(DecodeGif)
         fast_path_error = None
         try:
@@ -113,7 +117,10 @@ class DecodeGif(TensorOp[TUint8]):
 
 @explained
 def decode_gif(
-    contents: StringOperand, *, name: str | None = None, **_unknown: Never
+    contents: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TUint8]:
     """Decodes all frames of a GIF file to pixels.
 
@@ -145,8 +152,8 @@ def decode_gif(
         >>> decode_gif(contents).numpy()  # one frame of one pixel
         array([[[[16, 32, 48]]]], dtype=uint8)
     """
-    if _unknown:
-        raise DecodeGif._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeGif._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -111,7 +111,10 @@ class DecodeImage(TensorOp[Dtype]):
             *,
             channels: int = default(0),
             expand_animations: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(channels=channels, expand_animations=expand_animations)
 
         def with_channels(self, channels: int) -> Self:
@@ -148,6 +151,7 @@ class DecodeImage(TensorOp[Dtype]):
         contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
+        **_unknown: Never,
     ) -> DecodeImage[UDtype]:
         """Decodes a file of any known format of images to pixels.
 
@@ -193,6 +197,8 @@ class DecodeImage(TensorOp[Dtype]):
             >>> decode_image(contents, dtype=tf.float32).numpy().ravel()
             array([0. , 0.2, 1. ], dtype=float32)
         """
+        if _unknown:
+            raise DecodeImage._create_refused((), _unknown)
         op: DecodeImage[UDtype] = new(DecodeImage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -254,7 +260,7 @@ def decode_image(
 @explained
 def decode_image(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     expand_animations: bool = True,
     dtype: type[UDtype] | DTypeLike = "uint8",
@@ -302,8 +308,8 @@ def decode_image(
         >>> decode_image(contents, dtype=tf.float32).numpy().ravel()
         array([0. , 0.2, 1. ], dtype=float32)
     """
-    if _unknown:
-        raise DecodeImage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeImage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

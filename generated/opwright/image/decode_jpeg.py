@@ -118,7 +118,10 @@ class DecodeJpeg(TensorOp[TUint8]):
             try_recover_truncated: bool = default(False),
             acceptable_fraction: float = default(1.0),
             dct_method: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 channels=channels,
                 ratio=ratio,
@@ -151,7 +154,9 @@ class DecodeJpeg(TensorOp[TUint8]):
         return DecodeJpegInputs(self)
 
     @staticmethod
-    def create(scope: Scope, contents: StringOperand, *options: Options) -> DecodeJpeg:
+    def create(
+        scope: Scope, contents: StringOperand, *options: Options, **_unknown: Never
+    ) -> DecodeJpeg:
         """Decodes a JPEG file to pixels.
 
         The bytes of a file, as ReadFile reads them, become an image of uint8 with rows,
@@ -197,6 +202,8 @@ class DecodeJpeg(TensorOp[TUint8]):
             >>> decode_jpeg(contents, ratio=2, channels=1).shape
             TensorShape([3, 2, 1])
         """
+        if _unknown:
+            raise DecodeJpeg._create_refused((), _unknown)
         op: DecodeJpeg = new(DecodeJpeg)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -245,7 +252,7 @@ MERGE = DecodeJpeg.Options.merge
 @explained
 def decode_jpeg(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     ratio: int = 1,
     fancy_upscaling: bool = True,
@@ -299,8 +306,8 @@ def decode_jpeg(
         >>> decode_jpeg(contents, ratio=2, channels=1).shape
         TensorShape([3, 2, 1])
     """
-    if _unknown:
-        raise DecodeJpeg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeJpeg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -96,7 +96,10 @@ class DecodeJxl(TensorOp[Dtype]):
             self,
             *,
             channels: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(channels=channels)
 
         def with_channels(self, channels: int) -> Self:
@@ -130,6 +133,7 @@ class DecodeJxl(TensorOp[Dtype]):
         contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
+        **_unknown: Never,
     ) -> DecodeJxl[UDtype]:
         """Decodes a JPEG XL file to pixels.
 
@@ -161,6 +165,8 @@ class DecodeJxl(TensorOp[Dtype]):
             >>> decode_jxl(contents).shape
             TensorShape([256, 512, 3])
         """
+        if _unknown:
+            raise DecodeJxl._create_refused((), _unknown)
         op: DecodeJxl[UDtype] = new(DecodeJxl)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +220,7 @@ def decode_jxl(
 @explained
 def decode_jxl(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
@@ -249,8 +255,8 @@ def decode_jxl(
         >>> decode_jxl(contents).shape
         TensorShape([256, 512, 3])
     """
-    if _unknown:
-        raise DecodeJxl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeJxl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -102,7 +102,10 @@ class DecodePng(TensorOp[Dtype]):
             self,
             *,
             channels: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(channels=channels)
 
         def with_channels(self, channels: int) -> Self:
@@ -136,6 +139,7 @@ class DecodePng(TensorOp[Dtype]):
         contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
+        **_unknown: Never,
     ) -> DecodePng[UDtype]:
         """Decodes a PNG file to pixels.
 
@@ -175,6 +179,8 @@ class DecodePng(TensorOp[Dtype]):
             >>> decode_png(contents, dtype=tf.uint16).numpy().ravel()
             array([    0, 32896, 65535], dtype=uint16)
         """
+        if _unknown:
+            raise DecodePng._create_refused((), _unknown)
         op: DecodePng[UDtype] = new(DecodePng)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def decode_png(
 @explained
 def decode_png(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
@@ -271,8 +277,8 @@ def decode_png(
         >>> decode_png(contents, dtype=tf.uint16).numpy().ravel()
         array([    0, 32896, 65535], dtype=uint16)
     """
-    if _unknown:
-        raise DecodePng._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodePng._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -101,7 +101,10 @@ class DecodeWebP(TensorOp[Dtype]):
             self,
             *,
             channels: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(channels=channels)
 
         def with_channels(self, channels: int) -> Self:
@@ -135,6 +138,7 @@ class DecodeWebP(TensorOp[Dtype]):
         contents: StringOperand,
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "uint8",
+        **_unknown: Never,
     ) -> DecodeWebP[UDtype]:
         """Decodes a WebP file to pixels.
 
@@ -171,6 +175,8 @@ class DecodeWebP(TensorOp[Dtype]):
             >>> decode_web_p(contents).shape
             TensorShape([1, 1, 1, 4])
         """
+        if _unknown:
+            raise DecodeWebP._create_refused((), _unknown)
         op: DecodeWebP[UDtype] = new(DecodeWebP)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -224,7 +230,7 @@ def decode_web_p(
 @explained
 def decode_web_p(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     channels: int = 0,
     dtype: type[UDtype] | DTypeLike = "uint8",
     name: str | None = None,
@@ -264,8 +270,8 @@ def decode_web_p(
         >>> decode_web_p(contents).shape
         TensorShape([1, 1, 1, 4])
     """
-    if _unknown:
-        raise DecodeWebP._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeWebP._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -87,7 +87,11 @@ class DrawBoundingBoxes(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], boxes: Operand[TFloat32]
+        scope: Scope,
+        images: Operand[U],
+        boxes: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DrawBoundingBoxes[U]:
         """Draws the outlines of boxes on images.
 
@@ -125,6 +129,8 @@ class DrawBoundingBoxes(TensorOp[T]):
                    [1., 0., 1., 0.],
                    [1., 1., 1., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise DrawBoundingBoxes._create_refused(_surplus, _unknown)
         op: DrawBoundingBoxes[U] = new(DrawBoundingBoxes)
         fast_path_error = None
         try:
@@ -142,7 +148,7 @@ class DrawBoundingBoxes(TensorOp[T]):
 def draw_bounding_boxes(
     images: Operand[U],
     boxes: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -182,8 +188,8 @@ def draw_bounding_boxes(
                [1., 0., 1., 0.],
                [1., 1., 1., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise DrawBoundingBoxes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DrawBoundingBoxes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

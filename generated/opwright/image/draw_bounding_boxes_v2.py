@@ -93,6 +93,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
         images: Operand[U],
         boxes: Operand[TFloat32],
         colors: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DrawBoundingBoxesV2[U]:
         """Draws the outlines of boxes on images, in given colors.
 
@@ -131,6 +133,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
                    [0.5, 0. , 0.5, 0. ],
                    [0.5, 0.5, 0.5, 0. ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise DrawBoundingBoxesV2._create_refused(_surplus, _unknown)
         op: DrawBoundingBoxesV2[U] = new(DrawBoundingBoxesV2)
         fast_path_error = None
         try:
@@ -149,7 +153,7 @@ def draw_bounding_boxes_v2(
     images: Operand[U],
     boxes: Operand[TFloat32],
     colors: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -190,8 +194,8 @@ def draw_bounding_boxes_v2(
                [0.5, 0. , 0.5, 0. ],
                [0.5, 0.5, 0.5, 0. ]], dtype=float32)
     """
-    if _unknown:
-        raise DrawBoundingBoxesV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DrawBoundingBoxesV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

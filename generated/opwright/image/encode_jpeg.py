@@ -132,7 +132,10 @@ class EncodeJpeg(TensorOp[TString]):
             x_density: int = default(300),
             y_density: int = default(300),
             xmp_metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 format=format,
                 quality=quality,
@@ -177,7 +180,9 @@ class EncodeJpeg(TensorOp[TString]):
         return EncodeJpegInputs(self)
 
     @staticmethod
-    def create(scope: Scope, image: Operand[TUint8], *options: Options) -> EncodeJpeg:
+    def create(
+        scope: Scope, image: Operand[TUint8], *options: Options, **_unknown: Never
+    ) -> EncodeJpeg:
         """Encodes pixels as a JPEG file.
 
         An image of uint8 becomes the bytes of a file, gray for one channel and in color
@@ -226,6 +231,8 @@ class EncodeJpeg(TensorOp[TString]):
             >>> opwright.image.decode_jpeg(contents).shape
             TensorShape([16, 16, 3])
         """
+        if _unknown:
+            raise EncodeJpeg._create_refused((), _unknown)
         op: EncodeJpeg = new(EncodeJpeg)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -287,7 +294,7 @@ MERGE = EncodeJpeg.Options.merge
 @explained
 def encode_jpeg(
     image: Operand[TUint8],
-    *,
+    *_surplus: Never,
     format: Literal["", "grayscale", "rgb"] = "",
     quality: int = 95,
     progressive: bool = False,
@@ -346,8 +353,8 @@ def encode_jpeg(
         >>> opwright.image.decode_jpeg(contents).shape
         TensorShape([16, 16, 3])
     """
-    if _unknown:
-        raise EncodeJpeg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodeJpeg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -75,7 +75,11 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[TUint8], quality: Operand[TInt32]
+        scope: Scope,
+        images: Operand[TUint8],
+        quality: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> EncodeJpegVariableQuality:
         """Encodes pixels as a JPEG file, of a quality that is an input.
 
@@ -106,6 +110,8 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
             >>> len(low.numpy()) < len(high.numpy())
             True
         """
+        if _unknown or _surplus:
+            raise EncodeJpegVariableQuality._create_refused(_surplus, _unknown)
         op: EncodeJpegVariableQuality = new(EncodeJpegVariableQuality)
         fast_path_error = None
         try:
@@ -133,7 +139,7 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
 def encode_jpeg_variable_quality(
     images: Operand[TUint8],
     quality: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -166,8 +172,8 @@ def encode_jpeg_variable_quality(
         >>> len(low.numpy()) < len(high.numpy())
         True
     """
-    if _unknown:
-        raise EncodeJpegVariableQuality._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodeJpegVariableQuality._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -91,7 +91,10 @@ class EncodePng(TensorOp[TString]):
             self,
             *,
             compression: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression=compression)
 
         def with_compression(self, compression: int) -> Self:
@@ -102,7 +105,9 @@ class EncodePng(TensorOp[TString]):
         return EncodePngInputs(self)
 
     @staticmethod
-    def create(scope: Scope, image: Operand[U], *options: Options) -> EncodePng:
+    def create(
+        scope: Scope, image: Operand[U], *options: Options, **_unknown: Never
+    ) -> EncodePng:
         """Encodes pixels as PNG files.
 
         An image becomes the bytes of a file, and a stack of images, of any number of
@@ -137,6 +142,8 @@ class EncodePng(TensorOp[TString]):
             >>> encode_png(np.zeros((2, 8, 8, 3), np.uint8)).shape
             TensorShape([2])
         """
+        if _unknown:
+            raise EncodePng._create_refused((), _unknown)
         op: EncodePng = new(EncodePng)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -169,7 +176,7 @@ MERGE = EncodePng.Options.merge
 @explained
 def encode_png(
     image: Operand[U],
-    *,
+    *_surplus: Never,
     compression: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -207,8 +214,8 @@ def encode_png(
         >>> encode_png(np.zeros((2, 8, 8, 3), np.uint8)).shape
         TensorShape([2])
     """
-    if _unknown:
-        raise EncodePng._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodePng._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -113,7 +113,10 @@ class ExtractGlimpse(TensorOp[TFloat32]):
             normalized: bool = default(True),
             uniform_noise: bool = default(True),
             noise: StringLike = default("uniform"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 centered=centered,
                 normalized=normalized,
@@ -144,6 +147,7 @@ class ExtractGlimpse(TensorOp[TFloat32]):
         size: Operand[TInt32],
         offsets: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> ExtractGlimpse:
         """Cuts a window out of each image, around a place of its own.
 
@@ -196,6 +200,8 @@ class ExtractGlimpse(TensorOp[TFloat32]):
                    [11., 12., 13.],
                    [16., 17., 18.]], dtype=float32)
         """
+        if _unknown:
+            raise ExtractGlimpse._create_refused((), _unknown)
         op: ExtractGlimpse = new(ExtractGlimpse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def extract_glimpse(
     input: Operand[TFloat32],
     size: Operand[TInt32],
     offsets: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     centered: bool = True,
     normalized: bool = True,
     uniform_noise: bool = True,
@@ -308,8 +314,8 @@ def extract_glimpse(
                [11., 12., 13.],
                [16., 17., 18.]], dtype=float32)
     """
-    if _unknown:
-        raise ExtractGlimpse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExtractGlimpse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -114,7 +114,10 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
             normalized: bool = default(True),
             uniform_noise: bool = default(True),
             noise: StringLike = default("uniform"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 centered=centered,
                 normalized=normalized,
@@ -145,6 +148,7 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
         size: Operand[TInt32],
         offsets: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> ExtractGlimpseV2:
         """Cuts a window out of each image, at a place of its own.
 
@@ -196,6 +200,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
                    [11., 12., 13.],
                    [16., 17., 18.]], dtype=float32)
         """
+        if _unknown:
+            raise ExtractGlimpseV2._create_refused((), _unknown)
         op: ExtractGlimpseV2 = new(ExtractGlimpseV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def extract_glimpse_v2(
     input: Operand[TFloat32],
     size: Operand[TInt32],
     offsets: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     centered: bool = True,
     normalized: bool = True,
     uniform_noise: bool = True,
@@ -309,8 +315,8 @@ def extract_glimpse_v2(
                [11., 12., 13.],
                [16., 17., 18.]], dtype=float32)
     """
-    if _unknown:
-        raise ExtractGlimpseV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExtractGlimpseV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -105,6 +105,8 @@ class ExtractImagePatches(TensorOp[T]):
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExtractImagePatches[U]:
         """Lays the patches that a convolution would see out along the channels.
 
@@ -152,6 +154,8 @@ class ExtractImagePatches(TensorOp[T]):
             >>> patches.numpy()[0].tolist()
             [[[0, 1, 4, 5], [2, 3, 6, 7]], [[8, 9, 12, 13], [10, 11, 14, 15]]]
         """
+        if _unknown or _surplus:
+            raise ExtractImagePatches._create_refused(_surplus, _unknown)
         op: ExtractImagePatches[U] = new(ExtractImagePatches)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def extract_image_patches(
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -237,8 +241,8 @@ def extract_image_patches(
         >>> patches.numpy()[0].tolist()
         [[[0, 1, 4, 5], [2, 3, 6, 7]], [[8, 9, 12, 13], [10, 11, 14, 15]]]
     """
-    if _unknown:
-        raise ExtractImagePatches._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExtractImagePatches._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

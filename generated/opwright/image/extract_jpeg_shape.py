@@ -96,8 +96,9 @@ class ExtractJpegShape(TensorOp[OutputType]):
     def create(
         scope: Scope,
         contents: StringOperand,
-        *,
+        *_surplus: Never,
         output_type: type[UOutputType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> ExtractJpegShape[UOutputType]:
         """Finds the size of the image in a JPEG file, without decoding it.
 
@@ -124,6 +125,8 @@ class ExtractJpegShape(TensorOp[OutputType]):
             >>> extract_jpeg_shape(contents).numpy()
             array([9, 8, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ExtractJpegShape._create_refused(_surplus, _unknown)
         op: ExtractJpegShape[UOutputType] = new(ExtractJpegShape)
         fast_path_error = None
         try:
@@ -169,7 +172,7 @@ def extract_jpeg_shape(
 @explained
 def extract_jpeg_shape(
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     output_type: type[UOutputType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -199,8 +202,8 @@ def extract_jpeg_shape(
         >>> extract_jpeg_shape(contents).numpy()
         array([9, 8, 3], dtype=int32)
     """
-    if _unknown:
-        raise ExtractJpegShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExtractJpegShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputType]
     try:

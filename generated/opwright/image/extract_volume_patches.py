@@ -91,6 +91,8 @@ class ExtractVolumePatches(TensorOp[T]):
         ksizes: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExtractVolumePatches[U]:
         """Lays the blocks that a 3-D convolution would see out along the channels.
 
@@ -131,6 +133,8 @@ class ExtractVolumePatches(TensorOp[T]):
             ...     volume, [1, 1, 2, 2, 1], [1, 1, 1, 1, 1], "VALID").numpy().tolist()
             [[[[[0, 1, 2, 3]]], [[[4, 5, 6, 7]]]]]
         """
+        if _unknown or _surplus:
+            raise ExtractVolumePatches._create_refused(_surplus, _unknown)
         op: ExtractVolumePatches[U] = new(ExtractVolumePatches)
         fast_path_error = None
         try:
@@ -164,7 +168,7 @@ def extract_volume_patches(
     ksizes: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -207,8 +211,8 @@ def extract_volume_patches(
         ...     volume, [1, 1, 2, 2, 1], [1, 1, 1, 1, 1], "VALID").numpy().tolist()
         [[[[[0, 1, 2, 3]]], [[[4, 5, 6, 7]]]]]
     """
-    if _unknown:
-        raise ExtractVolumePatches._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExtractVolumePatches._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -118,7 +118,10 @@ class GenerateBoundingBoxProposals(Op):
             self,
             *,
             post_nms_topn: int = default(300),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(post_nms_topn=post_nms_topn)
 
         def with_post_nms_topn(self, post_nms_topn: int) -> Self:
@@ -139,6 +142,7 @@ class GenerateBoundingBoxProposals(Op):
         pre_nms_topn: Operand[TInt32],
         min_size: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> GenerateBoundingBoxProposals:
         """Decodes and picks the boxes that a region proposal network sees in images.
 
@@ -193,6 +197,8 @@ class GenerateBoundingBoxProposals(Op):
             ...     scores, deltas, [[64.0, 64.0, 1.0, 0.0, 0.0]], anchors, 0.7, 100, 4.0,
             ...     post_nms_topn=10)
         """
+        if _unknown:
+            raise GenerateBoundingBoxProposals._create_refused((), _unknown)
         op: GenerateBoundingBoxProposals = new(GenerateBoundingBoxProposals)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -253,7 +259,7 @@ def generate_bounding_box_proposals(
     nms_threshold: Operand[TFloat32],
     pre_nms_topn: Operand[TInt32],
     min_size: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     post_nms_topn: int = 300,
     name: str | None = None,
     **_unknown: Never,
@@ -305,8 +311,8 @@ def generate_bounding_box_proposals(
         ...     scores, deltas, [[64.0, 64.0, 1.0, 0.0, 0.0]], anchors, 0.7, 100, 4.0,
         ...     post_nms_topn=10)
     """
-    if _unknown:
-        raise GenerateBoundingBoxProposals._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GenerateBoundingBoxProposals._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GenerateBoundingBoxProposalsOutputs
     try:

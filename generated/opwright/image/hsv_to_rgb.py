@@ -70,7 +70,9 @@ class HSVToRGB(TensorOp[T]):
         return HSVToRGBInputs(self)
 
     @staticmethod
-    def create(scope: Scope, images: Operand[U]) -> HSVToRGB[U]:
+    def create(
+        scope: Scope, images: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> HSVToRGB[U]:
         """Takes colors from hue, saturation, value to red, green, blue.
 
         A hue of 0 is red, 1/3 green and 2/3 blue, and 1 is red again; value is the
@@ -97,6 +99,8 @@ class HSVToRGB(TensorOp[T]):
             array([[1. , 0.5, 0.5],
                    [0. , 0. , 1. ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise HSVToRGB._create_refused(_surplus, _unknown)
         op: HSVToRGB[U] = new(HSVToRGB)
         fast_path_error = None
         try:
@@ -110,7 +114,7 @@ class HSVToRGB(TensorOp[T]):
 
 @explained
 def hsv_to_rgb(
-    images: Operand[U], *, name: str | None = None, **_unknown: Never
+    images: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes colors from hue, saturation, value to red, green, blue.
 
@@ -138,8 +142,8 @@ def hsv_to_rgb(
         array([[1. , 0.5, 0.5],
                [0. , 0. , 1. ]], dtype=float32)
     """
-    if _unknown:
-        raise HSVToRGB._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HSVToRGB._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

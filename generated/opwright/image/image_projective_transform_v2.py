@@ -120,7 +120,10 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
             self,
             *,
             fill_mode: StringLike = default("CONSTANT"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(fill_mode=fill_mode)
 
         def with_fill_mode(self, fill_mode: StringLike) -> Self:
@@ -138,6 +141,7 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
         output_shape: Operand[TInt32],
         interpolation: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> ImageProjectiveTransformV2[UDtype]:
         """Moves, turns, shears or projects images by matrices, with 0 outside.
 
@@ -190,6 +194,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
                    [4., 5., 5.],
                    [7., 8., 8.]])
         """
+        if _unknown:
+            raise ImageProjectiveTransformV2._create_refused((), _unknown)
         op: ImageProjectiveTransformV2[UDtype] = new(ImageProjectiveTransformV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -237,7 +243,7 @@ def image_projective_transform_v2(
     transforms: Operand[TFloat32],
     output_shape: Operand[TInt32],
     interpolation: StringLike,
-    *,
+    *_surplus: Never,
     fill_mode: StringLike = "CONSTANT",
     name: str | None = None,
     **_unknown: Never,
@@ -291,8 +297,8 @@ def image_projective_transform_v2(
                [4., 5., 5.],
                [7., 8., 8.]])
     """
-    if _unknown:
-        raise ImageProjectiveTransformV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ImageProjectiveTransformV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

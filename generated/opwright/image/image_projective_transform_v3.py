@@ -122,7 +122,10 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
             self,
             *,
             fill_mode: StringLike = default("CONSTANT"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(fill_mode=fill_mode)
 
         def with_fill_mode(self, fill_mode: StringLike) -> Self:
@@ -141,6 +144,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
         fill_value: Operand[TFloat32],
         interpolation: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> ImageProjectiveTransformV3[UDtype]:
         """Moves, turns, shears or projects images by matrices.
 
@@ -195,6 +199,8 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
                    [ 4.,  5., -1.],
                    [ 7.,  8., -1.]])
         """
+        if _unknown:
+            raise ImageProjectiveTransformV3._create_refused((), _unknown)
         op: ImageProjectiveTransformV3[UDtype] = new(ImageProjectiveTransformV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ def image_projective_transform_v3(
     output_shape: Operand[TInt32],
     fill_value: Operand[TFloat32],
     interpolation: StringLike,
-    *,
+    *_surplus: Never,
     fill_mode: StringLike = "CONSTANT",
     name: str | None = None,
     **_unknown: Never,
@@ -301,8 +307,8 @@ def image_projective_transform_v3(
                [ 4.,  5., -1.],
                [ 7.,  8., -1.]])
     """
-    if _unknown:
-        raise ImageProjectiveTransformV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ImageProjectiveTransformV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -90,6 +90,8 @@ class NearestNeighbors(Op):
         points: Operand[TFloat32],
         centers: Operand[TFloat32],
         k: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NearestNeighbors:
         """Finds the nearest of some centers for each point.
 
@@ -125,6 +127,8 @@ class NearestNeighbors(Op):
             >>> indices.numpy().ravel(), distances.numpy().ravel()
             (array([0, 1]), array([1., 2.], dtype=float32))
         """
+        if _unknown or _surplus:
+            raise NearestNeighbors._create_refused(_surplus, _unknown)
         op: NearestNeighbors = new(NearestNeighbors)
         fast_path_error = None
         try:
@@ -152,7 +156,7 @@ def nearest_neighbors(
     points: Operand[TFloat32],
     centers: Operand[TFloat32],
     k: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> NearestNeighborsOutputs:
@@ -189,8 +193,8 @@ def nearest_neighbors(
         >>> indices.numpy().ravel(), distances.numpy().ravel()
         (array([0, 1]), array([1., 2.], dtype=float32))
     """
-    if _unknown:
-        raise NearestNeighbors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NearestNeighbors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: NearestNeighborsOutputs
     try:

@@ -91,7 +91,10 @@ class NonMaxSuppression(TensorOp[TInt32]):
             self,
             *,
             iou_threshold: float = default(0.5),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(iou_threshold=iou_threshold)
 
         def with_iou_threshold(self, iou_threshold: float) -> Self:
@@ -108,6 +111,7 @@ class NonMaxSuppression(TensorOp[TInt32]):
         scores: Operand[TFloat32],
         max_output_size: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> NonMaxSuppression:
         """Picks boxes by score, by an overlap that is fixed when a graph is built.
 
@@ -146,6 +150,8 @@ class NonMaxSuppression(TensorOp[TInt32]):
             >>> non_max_suppression(boxes, [0.5, 0.9, 0.2], 3, iou_threshold=0.5).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown:
+            raise NonMaxSuppression._create_refused((), _unknown)
         op: NonMaxSuppression = new(NonMaxSuppression)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +196,7 @@ def non_max_suppression(
     boxes: Operand[TFloat32],
     scores: Operand[TFloat32],
     max_output_size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     iou_threshold: float = 0.5,
     name: str | None = None,
     **_unknown: Never,
@@ -231,8 +237,8 @@ def non_max_suppression(
         >>> non_max_suppression(boxes, [0.5, 0.9, 0.2], 3, iou_threshold=0.5).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise NonMaxSuppression._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppression._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -102,6 +102,8 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
         scores: SameOperand[U],
         max_output_size: Operand[TInt32],
         iou_threshold: Operand[UThreshold],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NonMaxSuppressionV2:
         """Picks boxes by score, however low, and passes over those that overlap.
 
@@ -138,6 +140,8 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
             >>> non_max_suppression_v2(boxes, [0.5, 0.9, 0.2], 3, 0.5).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise NonMaxSuppressionV2._create_refused(_surplus, _unknown)
         op: NonMaxSuppressionV2 = new(NonMaxSuppressionV2)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def non_max_suppression_v2(
     scores: SameOperand[U],
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -212,8 +216,8 @@ def non_max_suppression_v2(
         >>> non_max_suppression_v2(boxes, [0.5, 0.9, 0.2], 3, 0.5).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise NonMaxSuppressionV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppressionV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

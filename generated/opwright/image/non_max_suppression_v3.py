@@ -108,6 +108,8 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
         max_output_size: Operand[TInt32],
         iou_threshold: Operand[UThreshold],
         score_threshold: SameOperand[UThreshold],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NonMaxSuppressionV3:
         """Picks boxes by score, and passes over those that overlap a picked one.
 
@@ -149,6 +151,8 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
             >>> non_max_suppression_v3(boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise NonMaxSuppressionV3._create_refused(_surplus, _unknown)
         op: NonMaxSuppressionV3 = new(NonMaxSuppressionV3)
         fast_path_error = None
         try:
@@ -190,7 +194,7 @@ def non_max_suppression_v3(
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
     score_threshold: SameOperand[UThreshold],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -233,8 +237,8 @@ def non_max_suppression_v3(
         >>> non_max_suppression_v3(boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise NonMaxSuppressionV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppressionV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -132,7 +132,10 @@ class NonMaxSuppressionV4(Op):
             self,
             *,
             pad_to_max_output_size: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(pad_to_max_output_size=pad_to_max_output_size)
 
         def with_pad_to_max_output_size(self, pad_to_max_output_size: bool) -> Self:
@@ -151,6 +154,7 @@ class NonMaxSuppressionV4(Op):
         iou_threshold: Operand[UThreshold],
         score_threshold: SameOperand[UThreshold],
         *options: Options,
+        **_unknown: Never,
     ) -> NonMaxSuppressionV4:
         """Picks boxes by score, and can pad their indices to a fixed number.
 
@@ -198,6 +202,8 @@ class NonMaxSuppressionV4(Op):
             >>> indices.numpy(), valid.numpy()
             (array([1, 2, 0], dtype=int32), np.int32(2))
         """
+        if _unknown:
+            raise NonMaxSuppressionV4._create_refused((), _unknown)
         op: NonMaxSuppressionV4 = new(NonMaxSuppressionV4)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +252,7 @@ def non_max_suppression_v4(
     max_output_size: Operand[TInt32],
     iou_threshold: Operand[UThreshold],
     score_threshold: SameOperand[UThreshold],
-    *,
+    *_surplus: Never,
     pad_to_max_output_size: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -295,8 +301,8 @@ def non_max_suppression_v4(
         >>> indices.numpy(), valid.numpy()
         (array([1, 2, 0], dtype=int32), np.int32(2))
     """
-    if _unknown:
-        raise NonMaxSuppressionV4._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppressionV4._refused(_surplus, _unknown)
     fast_path_error = None
     _result: NonMaxSuppressionV4Outputs
     try:

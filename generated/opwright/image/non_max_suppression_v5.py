@@ -140,7 +140,10 @@ class NonMaxSuppressionV5(Op, Generic[T]):
             self,
             *,
             pad_to_max_output_size: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(pad_to_max_output_size=pad_to_max_output_size)
 
         def with_pad_to_max_output_size(self, pad_to_max_output_size: bool) -> Self:
@@ -160,6 +163,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         score_threshold: SameOperand[U],
         soft_nms_sigma: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> NonMaxSuppressionV5[U]:
         """Picks boxes by score, and lowers the scores of those that overlap.
 
@@ -214,6 +218,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
             >>> indices.numpy(), scores.numpy().round(3)
             (array([1, 0, 2], dtype=int32), array([0.9  , 0.222, 0.2  ], dtype=float32))
         """
+        if _unknown:
+            raise NonMaxSuppressionV5._create_refused((), _unknown)
         op: NonMaxSuppressionV5[U] = new(NonMaxSuppressionV5)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +277,7 @@ def non_max_suppression_v5(
     iou_threshold: SameOperand[U],
     score_threshold: SameOperand[U],
     soft_nms_sigma: SameOperand[U],
-    *,
+    *_surplus: Never,
     pad_to_max_output_size: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -328,8 +334,8 @@ def non_max_suppression_v5(
         >>> indices.numpy(), scores.numpy().round(3)
         (array([1, 0, 2], dtype=int32), array([0.9  , 0.222, 0.2  ], dtype=float32))
     """
-    if _unknown:
-        raise NonMaxSuppressionV5._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppressionV5._refused(_surplus, _unknown)
     fast_path_error = None
     _result: NonMaxSuppressionV5Outputs[U]
     try:

@@ -88,6 +88,8 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
         max_output_size: Operand[TInt32],
         overlap_threshold: Operand[TFloat32],
         score_threshold: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NonMaxSuppressionWithOverlaps:
         """Picks items by score, and passes over those too like a picked one.
 
@@ -127,6 +129,8 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
             >>> pick(overlaps, [0.5, 0.9, 0.2], 3, 0.5, 0.1).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise NonMaxSuppressionWithOverlaps._create_refused(_surplus, _unknown)
         op: NonMaxSuppressionWithOverlaps = new(NonMaxSuppressionWithOverlaps)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def non_max_suppression_with_overlaps(
     max_output_size: Operand[TInt32],
     overlap_threshold: Operand[TFloat32],
     score_threshold: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -208,8 +212,8 @@ def non_max_suppression_with_overlaps(
         >>> pick(overlaps, [0.5, 0.9, 0.2], 3, 0.5, 0.1).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise NonMaxSuppressionWithOverlaps._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonMaxSuppressionWithOverlaps._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -136,7 +136,10 @@ class QuantizedResizeBilinear(Op, Generic[T]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -159,6 +162,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         min: Operand[TFloat32],
         max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizedResizeBilinear[U]:
         """Resizes images of quantized values by linear interpolation.
 
@@ -207,6 +211,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
             >>> resized.numpy().ravel()
             array([ 0,  5, 10, 10], dtype=uint8)
         """
+        if _unknown:
+            raise QuantizedResizeBilinear._create_refused((), _unknown)
         op: QuantizedResizeBilinear[U] = new(QuantizedResizeBilinear)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -258,7 +264,7 @@ def quantized_resize_bilinear(
     size: Operand[TInt32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -308,8 +314,8 @@ def quantized_resize_bilinear(
         >>> resized.numpy().ravel()
         array([ 0,  5, 10, 10], dtype=uint8)
     """
-    if _unknown:
-        raise QuantizedResizeBilinear._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedResizeBilinear._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedResizeBilinearOutputs[U]
     try:

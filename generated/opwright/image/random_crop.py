@@ -104,7 +104,10 @@ class RandomCrop(TensorOp[T]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -123,7 +126,11 @@ class RandomCrop(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, image: Operand[U], size: Operand[TInt64], *options: Options
+        scope: Scope,
+        image: Operand[U],
+        size: Operand[TInt64],
+        *options: Options,
+        **_unknown: Never,
     ) -> RandomCrop[U]:
         """Removed; tf.image.random_crop is made of other ops.
 
@@ -158,6 +165,8 @@ class RandomCrop(TensorOp[T]):
             >>> crop(image, [2, 2, 1], [1, 2]).shape
             TensorShape([2, 2, 1])
         """
+        if _unknown:
+            raise RandomCrop._create_refused((), _unknown)
         op: RandomCrop[U] = new(RandomCrop)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +215,7 @@ MERGE = RandomCrop.Options.merge
 def random_crop(
     image: Operand[U],
     size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -244,8 +253,8 @@ def random_crop(
         >>> crop(image, [2, 2, 1], [1, 2]).shape
         TensorShape([2, 2, 1])
     """
-    if _unknown:
-        raise RandomCrop._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomCrop._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -103,7 +103,10 @@ class ResizeArea(TensorOp[TFloat32]):
             self,
             *,
             align_corners: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(align_corners=align_corners)
 
         def with_align_corners(self, align_corners: bool) -> Self:
@@ -115,7 +118,11 @@ class ResizeArea(TensorOp[TFloat32]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
+        scope: Scope,
+        images: Operand[U],
+        size: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> ResizeArea:
         """Resizes images by averaging over the area that each new pixel covers.
 
@@ -153,6 +160,8 @@ class ResizeArea(TensorOp[TFloat32]):
             >>> resize_area(row, [1, 2]).numpy().ravel()
             array([ 2., 10.], dtype=float32)
         """
+        if _unknown:
+            raise ResizeArea._create_refused((), _unknown)
         op: ResizeArea = new(ResizeArea)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +204,7 @@ MERGE = ResizeArea.Options.merge
 def resize_area(
     images: Operand[U],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -233,8 +242,8 @@ def resize_area(
         >>> resize_area(row, [1, 2]).numpy().ravel()
         array([ 2., 10.], dtype=float32)
     """
-    if _unknown:
-        raise ResizeArea._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeArea._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

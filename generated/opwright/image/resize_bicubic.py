@@ -120,7 +120,10 @@ class ResizeBicubic(TensorOp[TFloat32]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -137,7 +140,11 @@ class ResizeBicubic(TensorOp[TFloat32]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
+        scope: Scope,
+        images: Operand[U],
+        size: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> ResizeBicubic:
         """Resizes images by cubic interpolation between the nearest pixels.
 
@@ -188,6 +195,8 @@ class ResizeBicubic(TensorOp[TFloat32]):
             array([ 0.    ,  5.9375, 10.    ,  5.9375,  0.    , -0.9375],
                   dtype=float32)
         """
+        if _unknown:
+            raise ResizeBicubic._create_refused((), _unknown)
         op: ResizeBicubic = new(ResizeBicubic)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +244,7 @@ MERGE = ResizeBicubic.Options.merge
 def resize_bicubic(
     images: Operand[U],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -288,8 +297,8 @@ def resize_bicubic(
         array([ 0.    ,  5.9375, 10.    ,  5.9375,  0.    , -0.9375],
               dtype=float32)
     """
-    if _unknown:
-        raise ResizeBicubic._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeBicubic._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -104,7 +104,10 @@ class ResizeBicubicGrad(TensorOp[T]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -125,6 +128,7 @@ class ResizeBicubicGrad(TensorOp[T]):
         grads: Operand[TFloat32],
         original_image: Operand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResizeBicubicGrad[U]:
         """Turns a gradient for bicubically resized images into one for the
         originals.
@@ -163,6 +167,8 @@ class ResizeBicubicGrad(TensorOp[T]):
             >>> output.numpy().ravel().round(3)
             array([2., 2.], dtype=float32)
         """
+        if _unknown:
+            raise ResizeBicubicGrad._create_refused((), _unknown)
         op: ResizeBicubicGrad[U] = new(ResizeBicubicGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ MERGE = ResizeBicubicGrad.Options.merge
 def resize_bicubic_grad(
     grads: Operand[TFloat32],
     original_image: Operand[U],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -243,8 +249,8 @@ def resize_bicubic_grad(
         >>> output.numpy().ravel().round(3)
         array([2., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ResizeBicubicGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeBicubicGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -118,7 +118,10 @@ class ResizeBilinear(TensorOp[TFloat32]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -135,7 +138,11 @@ class ResizeBilinear(TensorOp[TFloat32]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
+        scope: Scope,
+        images: Operand[U],
+        size: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> ResizeBilinear:
         """Resizes images by linear interpolation between the nearest pixels.
 
@@ -185,6 +192,8 @@ class ResizeBilinear(TensorOp[TFloat32]):
             >>> resize_bilinear(row, [1, 4]).numpy().ravel()
             array([ 0.,  5., 10., 10.], dtype=float32)
         """
+        if _unknown:
+            raise ResizeBilinear._create_refused((), _unknown)
         op: ResizeBilinear = new(ResizeBilinear)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -232,7 +241,7 @@ MERGE = ResizeBilinear.Options.merge
 def resize_bilinear(
     images: Operand[U],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -284,8 +293,8 @@ def resize_bilinear(
         >>> resize_bilinear(row, [1, 4]).numpy().ravel()
         array([ 0.,  5., 10., 10.], dtype=float32)
     """
-    if _unknown:
-        raise ResizeBilinear._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeBilinear._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

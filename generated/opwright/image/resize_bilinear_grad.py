@@ -103,7 +103,10 @@ class ResizeBilinearGrad(TensorOp[T]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -124,6 +127,7 @@ class ResizeBilinearGrad(TensorOp[T]):
         grads: Operand[TFloat32],
         original_image: Operand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResizeBilinearGrad[U]:
         """Turns a gradient for bilinearly resized images into one for the originals.
 
@@ -160,6 +164,8 @@ class ResizeBilinearGrad(TensorOp[T]):
             >>> resize_bilinear_grad(grads, image, half_pixel_centers=True).numpy().ravel()
             array([2., 2.], dtype=float32)
         """
+        if _unknown:
+            raise ResizeBilinearGrad._create_refused((), _unknown)
         op: ResizeBilinearGrad[U] = new(ResizeBilinearGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ MERGE = ResizeBilinearGrad.Options.merge
 def resize_bilinear_grad(
     grads: Operand[TFloat32],
     original_image: Operand[U],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -239,8 +245,8 @@ def resize_bilinear_grad(
         >>> resize_bilinear_grad(grads, image, half_pixel_centers=True).numpy().ravel()
         array([2., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ResizeBilinearGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeBilinearGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -119,7 +119,10 @@ class ResizeNearestNeighbor(TensorOp[T]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -136,7 +139,11 @@ class ResizeNearestNeighbor(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, images: Operand[U], size: Operand[TInt32], *options: Options
+        scope: Scope,
+        images: Operand[U],
+        size: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> ResizeNearestNeighbor[U]:
         """Resizes images by taking the nearest pixel, with its value unchanged.
 
@@ -183,6 +190,8 @@ class ResizeNearestNeighbor(TensorOp[T]):
             >>> resize(labels, [1, 6], half_pixel_centers=True).numpy().ravel()
             array([1, 1, 2, 2, 3, 3])
         """
+        if _unknown:
+            raise ResizeNearestNeighbor._create_refused((), _unknown)
         op: ResizeNearestNeighbor[U] = new(ResizeNearestNeighbor)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +239,7 @@ MERGE = ResizeNearestNeighbor.Options.merge
 def resize_nearest_neighbor(
     images: Operand[U],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -281,8 +290,8 @@ def resize_nearest_neighbor(
         >>> resize(labels, [1, 6], half_pixel_centers=True).numpy().ravel()
         array([1, 1, 2, 2, 3, 3])
     """
-    if _unknown:
-        raise ResizeNearestNeighbor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeNearestNeighbor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

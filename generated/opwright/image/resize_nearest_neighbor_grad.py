@@ -107,7 +107,10 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
             *,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -124,7 +127,11 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, grads: Operand[U], size: Operand[TInt32], *options: Options
+        scope: Scope,
+        grads: Operand[U],
+        size: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> ResizeNearestNeighborGrad[U]:
         """Turns a gradient for images resized to nearest pixels into one for
         originals.
@@ -162,6 +169,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
             >>> resize_nearest_neighbor_grad(grads, [1, 3]).numpy().ravel()
             array([2., 2., 2.], dtype=float32)
         """
+        if _unknown:
+            raise ResizeNearestNeighborGrad._create_refused((), _unknown)
         op: ResizeNearestNeighborGrad[U] = new(ResizeNearestNeighborGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +218,7 @@ MERGE = ResizeNearestNeighborGrad.Options.merge
 def resize_nearest_neighbor_grad(
     grads: Operand[U],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
     name: str | None = None,
@@ -250,8 +259,8 @@ def resize_nearest_neighbor_grad(
         >>> resize_nearest_neighbor_grad(grads, [1, 3]).numpy().ravel()
         array([2., 2., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ResizeNearestNeighborGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResizeNearestNeighborGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

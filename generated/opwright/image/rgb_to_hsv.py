@@ -73,7 +73,9 @@ class RGBToHSV(TensorOp[T]):
         return RGBToHSVInputs(self)
 
     @staticmethod
-    def create(scope: Scope, images: Operand[U]) -> RGBToHSV[U]:
+    def create(
+        scope: Scope, images: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RGBToHSV[U]:
         """Takes colors from red, green, blue to hue, saturation, value.
 
         With M and m the largest and smallest of the three channels,
@@ -103,6 +105,8 @@ class RGBToHSV(TensorOp[T]):
             array([[0.   , 0.5  , 1.   ],
                    [0.667, 1.   , 1.   ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise RGBToHSV._create_refused(_surplus, _unknown)
         op: RGBToHSV[U] = new(RGBToHSV)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class RGBToHSV(TensorOp[T]):
 
 @explained
 def rgb_to_hsv(
-    images: Operand[U], *, name: str | None = None, **_unknown: Never
+    images: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes colors from red, green, blue to hue, saturation, value.
 
@@ -147,8 +151,8 @@ def rgb_to_hsv(
         array([[0.   , 0.5  , 1.   ],
                [0.667, 1.   , 1.   ]], dtype=float32)
     """
-    if _unknown:
-        raise RGBToHSV._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RGBToHSV._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

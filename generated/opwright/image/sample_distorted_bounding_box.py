@@ -162,7 +162,10 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
             area_range: Sequence[float] = default((0.05, 1.0)),
             max_attempts: int = default(100),
             use_image_if_no_bounding_boxes: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 seed=seed,
                 seed2=seed2,
@@ -208,6 +211,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         image_size: Operand[U],
         bounding_boxes: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> SampleDistortedBoundingBox[U]:
         """Draws a random window of an image that covers an object, by fixed options.
 
@@ -264,6 +268,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
             >>> begin.numpy(), size.numpy()
             (array([ 0, 84,  0], dtype=int32), array([95, 91, -1], dtype=int32))
         """
+        if _unknown:
+            raise SampleDistortedBoundingBox._create_refused((), _unknown)
         op: SampleDistortedBoundingBox[U] = new(SampleDistortedBoundingBox)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -317,7 +323,7 @@ MERGE = SampleDistortedBoundingBox.Options.merge
 def sample_distorted_bounding_box(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     min_object_covered: float = 0.1,
@@ -381,8 +387,8 @@ def sample_distorted_bounding_box(
         >>> begin.numpy(), size.numpy()
         (array([ 0, 84,  0], dtype=int32), array([95, 91, -1], dtype=int32))
     """
-    if _unknown:
-        raise SampleDistortedBoundingBox._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SampleDistortedBoundingBox._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SampleDistortedBoundingBoxOutputs[U]
     try:

@@ -160,7 +160,10 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
             area_range: Sequence[float] = default((0.05, 1.0)),
             max_attempts: int = default(100),
             use_image_if_no_bounding_boxes: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 seed=seed,
                 seed2=seed2,
@@ -203,6 +206,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         bounding_boxes: Operand[TFloat32],
         min_object_covered: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> SampleDistortedBoundingBoxV2[U]:
         """Draws a random window of an image that covers an object.
 
@@ -260,6 +264,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
             >>> bboxes.numpy()
             array([[[0.   , 0.42 , 0.95 , 0.875]]], dtype=float32)
         """
+        if _unknown:
+            raise SampleDistortedBoundingBoxV2._create_refused((), _unknown)
         op: SampleDistortedBoundingBoxV2[U] = new(SampleDistortedBoundingBoxV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -312,7 +318,7 @@ def sample_distorted_bounding_box_v2(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],
     min_object_covered: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     aspect_ratio_range: Sequence[float] = (0.75, 1.33),
@@ -376,8 +382,8 @@ def sample_distorted_bounding_box_v2(
         >>> bboxes.numpy()
         array([[[0.   , 0.42 , 0.95 , 0.875]]], dtype=float32)
     """
-    if _unknown:
-        raise SampleDistortedBoundingBoxV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SampleDistortedBoundingBoxV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SampleDistortedBoundingBoxV2Outputs[U]
     try:

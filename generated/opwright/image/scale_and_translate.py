@@ -122,7 +122,10 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
             *,
             kernel_type: StringLike = default("lanczos3"),
             antialias: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(kernel_type=kernel_type, antialias=antialias)
 
         def with_kernel_type(self, kernel_type: StringLike) -> Self:
@@ -143,6 +146,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
         scale: Operand[TFloat32],
         translation: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> ScaleAndTranslate:
         """Resizes and moves images, with a kernel that smooths what is made smaller.
 
@@ -193,6 +197,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
             >>> half.numpy().ravel().round(3)
             array([2.857, 9.143], dtype=float32)
         """
+        if _unknown:
+            raise ScaleAndTranslate._create_refused((), _unknown)
         op: ScaleAndTranslate = new(ScaleAndTranslate)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -241,7 +247,7 @@ def scale_and_translate(
     size: Operand[TInt32],
     scale: Operand[TFloat32],
     translation: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     kernel_type: StringLike = "lanczos3",
     antialias: bool = True,
     name: str | None = None,
@@ -294,8 +300,8 @@ def scale_and_translate(
         >>> half.numpy().ravel().round(3)
         array([2.857, 9.143], dtype=float32)
     """
-    if _unknown:
-        raise ScaleAndTranslate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScaleAndTranslate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -106,7 +106,10 @@ class ScaleAndTranslateGrad(TensorOp[T]):
             *,
             kernel_type: StringLike = default("lanczos3"),
             antialias: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(kernel_type=kernel_type, antialias=antialias)
 
         def with_kernel_type(self, kernel_type: StringLike) -> Self:
@@ -127,6 +130,7 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         scale: Operand[TFloat32],
         translation: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> ScaleAndTranslateGrad[U]:
         """Turns a gradient for scaled and moved images into one for the originals.
 
@@ -164,6 +168,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
             >>> output.numpy().ravel()
             array([2., 2.], dtype=float32)
         """
+        if _unknown:
+            raise ScaleAndTranslateGrad._create_refused((), _unknown)
         op: ScaleAndTranslateGrad[U] = new(ScaleAndTranslateGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +209,7 @@ def scale_and_translate_grad(
     original_image: SameOperand[U],
     scale: Operand[TFloat32],
     translation: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     kernel_type: StringLike = "lanczos3",
     antialias: bool = True,
     name: str | None = None,
@@ -244,8 +250,8 @@ def scale_and_translate_grad(
         >>> output.numpy().ravel()
         array([2., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ScaleAndTranslateGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScaleAndTranslateGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

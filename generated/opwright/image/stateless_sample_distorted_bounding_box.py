@@ -156,7 +156,10 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
             area_range: Sequence[float] = default((0.05, 1.0)),
             max_attempts: int = default(100),
             use_image_if_no_bounding_boxes: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 aspect_ratio_range=aspect_ratio_range,
                 area_range=area_range,
@@ -192,6 +195,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         min_object_covered: Operand[TFloat32],
         seed: Operand[Useed],
         *options: Options,
+        **_unknown: Never,
     ) -> StatelessSampleDistortedBoundingBox[U]:
         """Draws a random window of an image that covers an object, as a seed
         decides.
@@ -248,6 +252,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
             >>> opwright.array.slice(image, begin, size).shape
             TensorShape([90, 82, 3])
         """
+        if _unknown:
+            raise StatelessSampleDistortedBoundingBox._create_refused((), _unknown)
         op: StatelessSampleDistortedBoundingBox[U] = new(
             StatelessSampleDistortedBoundingBox
         )
@@ -298,7 +304,7 @@ def stateless_sample_distorted_bounding_box(
     bounding_boxes: Operand[TFloat32],
     min_object_covered: Operand[TFloat32],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     aspect_ratio_range: Sequence[float] = (0.75, 1.33),
     area_range: Sequence[float] = (0.05, 1.0),
     max_attempts: int = 100,
@@ -358,8 +364,8 @@ def stateless_sample_distorted_bounding_box(
         >>> opwright.array.slice(image, begin, size).shape
         TensorShape([90, 82, 3])
     """
-    if _unknown:
-        raise StatelessSampleDistortedBoundingBox._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessSampleDistortedBoundingBox._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StatelessSampleDistortedBoundingBoxOutputs[U]
     try:

@@ -63,7 +63,9 @@ class DecodeBase64(TensorOp[TString]):
         return DecodeBase64Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand) -> DecodeBase64:
+    def create(
+        scope: Scope, input: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DecodeBase64:
         """Reads bytes from text in base64, as URLs have it.
 
         The alphabet is the one of RFC 4648 that is safe in URLs, with `-` and `_`; `+`
@@ -88,6 +90,8 @@ class DecodeBase64(TensorOp[TString]):
             >>> decode_base64(["aGVsbG8", "YQ=="]).numpy()
             array([b'hello', b'a'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise DecodeBase64._create_refused(_surplus, _unknown)
         op: DecodeBase64 = new(DecodeBase64)
         fast_path_error = None
         try:
@@ -101,7 +105,7 @@ class DecodeBase64(TensorOp[TString]):
 
 @explained
 def decode_base64(
-    input: StringOperand, *, name: str | None = None, **_unknown: Never
+    input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Reads bytes from text in base64, as URLs have it.
 
@@ -127,8 +131,8 @@ def decode_base64(
         >>> decode_base64(["aGVsbG8", "YQ=="]).numpy()
         array([b'hello', b'a'], dtype=object)
     """
-    if _unknown:
-        raise DecodeBase64._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeBase64._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -80,7 +80,10 @@ class DecodeCompressed(TensorOp[TString]):
             self,
             *,
             compression_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compression_type=compression_type)
 
         def with_compression_type(self, compression_type: StringLike) -> Self:
@@ -92,7 +95,7 @@ class DecodeCompressed(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, bytes: StringOperand, *options: Options
+        scope: Scope, bytes: StringOperand, *options: Options, **_unknown: Never
     ) -> DecodeCompressed:
         """Decompresses strings.
 
@@ -125,6 +128,8 @@ class DecodeCompressed(TensorOp[TString]):
             >>> print(decode_compressed(packed, compression_type="GZIP").numpy())
             b'hello'
         """
+        if _unknown:
+            raise DecodeCompressed._create_refused((), _unknown)
         op: DecodeCompressed = new(DecodeCompressed)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -156,7 +161,7 @@ MERGE = DecodeCompressed.Options.merge
 @explained
 def decode_compressed(
     bytes: StringOperand,
-    *,
+    *_surplus: Never,
     compression_type: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -191,8 +196,8 @@ def decode_compressed(
         >>> print(decode_compressed(packed, compression_type="GZIP").numpy())
         b'hello'
     """
-    if _unknown:
-        raise DecodeCompressed._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeCompressed._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -115,7 +115,10 @@ class DecodeCSV(Op):
             use_quote_delim: bool = default(True),
             na_value: StringLike = default(""),
             select_cols: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 field_delim=field_delim,
                 use_quote_delim=use_quote_delim,
@@ -145,6 +148,7 @@ class DecodeCSV(Op):
         records: StringOperand,
         record_defaults: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> DecodeCSV:
         """Reads records of comma separated values, a tensor for each column.
 
@@ -191,6 +195,8 @@ class DecodeCSV(Op):
             >>> print(*names.numpy(), ages.numpy(), scores.numpy())
             b'Ada' b'none' [36  7] [0.5 9. ]
         """
+        if _unknown:
+            raise DecodeCSV._create_refused((), _unknown)
         op: DecodeCSV = new(DecodeCSV)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +241,7 @@ MERGE = DecodeCSV.Options.merge
 def decode_csv(
     records: StringOperand,
     record_defaults: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     field_delim: StringLike = ",",
     use_quote_delim: bool = True,
     na_value: StringLike = "",
@@ -286,8 +292,8 @@ def decode_csv(
         >>> print(*names.numpy(), ages.numpy(), scores.numpy())
         b'Ada' b'none' [36  7] [0.5 9. ]
     """
-    if _unknown:
-        raise DecodeCSV._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeCSV._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -68,7 +68,9 @@ class DecodeJSONExample(TensorOp[TString]):
         return DecodeJSONExampleInputs(self)
 
     @staticmethod
-    def create(scope: Scope, json_examples: StringOperand) -> DecodeJSONExample:
+    def create(
+        scope: Scope, json_examples: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DecodeJSONExample:
         """Turns examples from JSON into serialized protocol buffers.
 
         Texts are tf.train.Example messages in the JSON form of protocol buffers, where
@@ -98,6 +100,8 @@ class DecodeJSONExample(TensorOp[TString]):
               value: 5
             }
         """
+        if _unknown or _surplus:
+            raise DecodeJSONExample._create_refused(_surplus, _unknown)
         op: DecodeJSONExample = new(DecodeJSONExample)
         fast_path_error = None
         try:
@@ -113,7 +117,10 @@ class DecodeJSONExample(TensorOp[TString]):
 
 @explained
 def decode_json_example(
-    json_examples: StringOperand, *, name: str | None = None, **_unknown: Never
+    json_examples: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Turns examples from JSON into serialized protocol buffers.
 
@@ -144,8 +151,8 @@ def decode_json_example(
           value: 5
         }
     """
-    if _unknown:
-        raise DecodeJSONExample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeJSONExample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

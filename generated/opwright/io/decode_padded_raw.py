@@ -107,7 +107,10 @@ class DecodePaddedRaw(TensorOp[OutType]):
             self,
             *,
             little_endian: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(little_endian=little_endian)
 
         def with_little_endian(self, little_endian: bool) -> Self:
@@ -124,6 +127,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
         fixed_length: Operand[TInt32],
         out_type: type[UOutType] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DecodePaddedRaw[UOutType]:
         """Reads the bytes of strings as numbers, in rows of a fixed length.
 
@@ -156,6 +160,8 @@ class DecodePaddedRaw(TensorOp[OutType]):
             array([[1, 2],
                    [3, 0]], dtype=uint16)
         """
+        if _unknown:
+            raise DecodePaddedRaw._create_refused((), _unknown)
         op: DecodePaddedRaw[UOutType] = new(DecodePaddedRaw)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def decode_padded_raw(
     input_bytes: StringOperand,
     fixed_length: Operand[TInt32],
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     little_endian: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -237,8 +243,8 @@ def decode_padded_raw(
         array([[1, 2],
                [3, 0]], dtype=uint16)
     """
-    if _unknown:
-        raise DecodePaddedRaw._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodePaddedRaw._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

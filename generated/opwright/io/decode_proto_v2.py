@@ -127,7 +127,10 @@ class DecodeProtoV2(Op):
             descriptor_source: StringLike = default("local://"),
             message_format: StringLike = default("binary"),
             sanitize: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 descriptor_source=descriptor_source,
                 message_format=message_format,
@@ -155,6 +158,7 @@ class DecodeProtoV2(Op):
         field_names: Sequence[StringLike],
         output_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> DecodeProtoV2:
         """Reads fields of serialized protocol buffers, a tensor for each field.
 
@@ -206,6 +210,8 @@ class DecodeProtoV2(Op):
             >>> sizes.numpy().tolist(), values.numpy().tolist()
             ([[2], [0]], [[7, 9], [0, 0]])
         """
+        if _unknown:
+            raise DecodeProtoV2._create_refused((), _unknown)
         op: DecodeProtoV2 = new(DecodeProtoV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -257,7 +263,7 @@ def decode_proto_v2(
     message_type: StringLike,
     field_names: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     descriptor_source: StringLike = "local://",
     message_format: StringLike = "binary",
     sanitize: bool = False,
@@ -311,8 +317,8 @@ def decode_proto_v2(
         >>> sizes.numpy().tolist(), values.numpy().tolist()
         ([[2], [0]], [[7, 9], [0, 0]])
     """
-    if _unknown:
-        raise DecodeProtoV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeProtoV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DecodeProtoV2Outputs
     try:

@@ -107,7 +107,10 @@ class DecodeRaw(TensorOp[OutType]):
             self,
             *,
             little_endian: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(little_endian=little_endian)
 
         def with_little_endian(self, little_endian: bool) -> Self:
@@ -123,6 +126,7 @@ class DecodeRaw(TensorOp[OutType]):
         bytes: StringOperand,
         out_type: type[UOutType] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DecodeRaw[UOutType]:
         """Reads the bytes of strings as numbers.
 
@@ -158,6 +162,8 @@ class DecodeRaw(TensorOp[OutType]):
             >>> decode_raw([b"\\x01\\x00\\x02\\x01"], tf.uint16, little_endian=False).numpy()
             array([[256, 513]], dtype=uint16)
         """
+        if _unknown:
+            raise DecodeRaw._create_refused((), _unknown)
         op: DecodeRaw[UOutType] = new(DecodeRaw)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +198,7 @@ MERGE = DecodeRaw.Options.merge
 def decode_raw(
     bytes: StringOperand,
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     little_endian: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -229,8 +235,8 @@ def decode_raw(
         >>> decode_raw([b"\\x01\\x00\\x02\\x01"], tf.uint16, little_endian=False).numpy()
         array([[256, 513]], dtype=uint16)
     """
-    if _unknown:
-        raise DecodeRaw._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DecodeRaw._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

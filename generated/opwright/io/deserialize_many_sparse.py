@@ -103,7 +103,11 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, serialized_sparse: StringOperand, dtype: type[UDtype] | DTypeLike
+        scope: Scope,
+        serialized_sparse: StringOperand,
+        dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeserializeManySparse[UDtype]:
         """Unpacks sparse tensors from strings and stacks them.
 
@@ -140,6 +144,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
             >>> batch.sparse_indices.numpy().tolist(), batch.sparse_values.numpy()
             ([[0, 0], [0, 1], [1, 1]], array([1, 2, 3], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise DeserializeManySparse._create_refused(_surplus, _unknown)
         op: DeserializeManySparse[UDtype] = new(DeserializeManySparse)
         fast_path_error = None
         try:
@@ -162,7 +168,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 def deserialize_many_sparse(
     serialized_sparse: StringOperand,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> DeserializeManySparseOutputs[UDtype]:
@@ -201,8 +207,8 @@ def deserialize_many_sparse(
         >>> batch.sparse_indices.numpy().tolist(), batch.sparse_values.numpy()
         ([[0, 0], [0, 1], [1, 1]], array([1, 2, 3], dtype=int32))
     """
-    if _unknown:
-        raise DeserializeManySparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeserializeManySparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DeserializeManySparseOutputs[UDtype]
     try:

@@ -78,7 +78,10 @@ class EncodeBase64(TensorOp[TString]):
             self,
             *,
             pad: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(pad=pad)
 
         def with_pad(self, pad: bool) -> Self:
@@ -89,7 +92,9 @@ class EncodeBase64(TensorOp[TString]):
         return EncodeBase64Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand, *options: Options) -> EncodeBase64:
+    def create(
+        scope: Scope, input: StringOperand, *options: Options, **_unknown: Never
+    ) -> EncodeBase64:
         """Writes bytes as text in base64, for URLs.
 
         Three bytes become four characters of the alphabet of RFC 4648 that is safe in
@@ -119,6 +124,8 @@ class EncodeBase64(TensorOp[TString]):
             >>> print(encode_base64("a", pad=True).numpy())
             b'YQ=='
         """
+        if _unknown:
+            raise EncodeBase64._create_refused((), _unknown)
         op: EncodeBase64 = new(EncodeBase64)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -140,7 +147,7 @@ MERGE = EncodeBase64.Options.merge
 @explained
 def encode_base64(
     input: StringOperand,
-    *,
+    *_surplus: Never,
     pad: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -172,8 +179,8 @@ def encode_base64(
         >>> print(encode_base64("a", pad=True).numpy())
         b'YQ=='
     """
-    if _unknown:
-        raise EncodeBase64._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodeBase64._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

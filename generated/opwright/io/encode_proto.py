@@ -105,7 +105,10 @@ class EncodeProto(TensorOp[TString]):
             self,
             *,
             descriptor_source: StringLike = default("local://"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(descriptor_source=descriptor_source)
 
         def with_descriptor_source(self, descriptor_source: StringLike) -> Self:
@@ -123,6 +126,7 @@ class EncodeProto(TensorOp[TString]):
         field_names: Sequence[StringLike],
         message_type: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> EncodeProto:
         """Writes protocol buffers from a tensor for each field.
 
@@ -166,6 +170,8 @@ class EncodeProto(TensorOp[TString]):
             >>> tf.train.Int64List.FromString(encoded.numpy()[0]).value
             [7, 9]
         """
+        if _unknown:
+            raise EncodeProto._create_refused((), _unknown)
         op: EncodeProto = new(EncodeProto)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def encode_proto(
     values: Sequence[AnyOperand[AnyDType]],
     field_names: Sequence[StringLike],
     message_type: StringLike,
-    *,
+    *_surplus: Never,
     descriptor_source: StringLike = "local://",
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +269,8 @@ def encode_proto(
         >>> tf.train.Int64List.FromString(encoded.numpy()[0]).value
         [7, 9]
     """
-    if _unknown:
-        raise EncodeProto._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EncodeProto._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

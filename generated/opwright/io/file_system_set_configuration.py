@@ -64,7 +64,12 @@ class FileSystemSetConfiguration(Op):
 
     @staticmethod
     def create(
-        scope: Scope, scheme: StringOperand, key: StringOperand, value: StringOperand
+        scope: Scope,
+        scheme: StringOperand,
+        key: StringOperand,
+        value: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FileSystemSetConfiguration:
         """Sets an option of a file system.
 
@@ -93,6 +98,8 @@ class FileSystemSetConfiguration(Op):
             ...     print("local files have no options")
             local files have no options
         """
+        if _unknown or _surplus:
+            raise FileSystemSetConfiguration._create_refused(_surplus, _unknown)
         op: FileSystemSetConfiguration = new(FileSystemSetConfiguration)
         fast_path_error = None
         try:
@@ -116,7 +123,7 @@ def file_system_set_configuration(
     scheme: StringOperand,
     key: StringOperand,
     value: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -147,8 +154,8 @@ def file_system_set_configuration(
         ...     print("local files have no options")
         local files have no options
     """
-    if _unknown:
-        raise FileSystemSetConfiguration._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FileSystemSetConfiguration._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

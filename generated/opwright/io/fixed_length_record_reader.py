@@ -109,7 +109,10 @@ class FixedLengthRecordReader(TensorOp[TString]):
             hop_bytes: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 header_bytes=header_bytes,
                 footer_bytes=footer_bytes,
@@ -143,7 +146,7 @@ class FixedLengthRecordReader(TensorOp[TString]):
         category=None,
     )
     def create(
-        scope: Scope, record_bytes: int, *options: Options
+        scope: Scope, record_bytes: int, *options: Options, **_unknown: Never
     ) -> FixedLengthRecordReader:
         """Removed; FixedLengthRecordReaderV2 has taken its place.
 
@@ -188,6 +191,8 @@ class FixedLengthRecordReader(TensorOp[TString]):
             >>> key.numpy(), value.numpy()
             (b'fixed.bin:0', b'abc')
         """
+        if _unknown:
+            raise FixedLengthRecordReader._create_refused((), _unknown)
         op: FixedLengthRecordReader = new(FixedLengthRecordReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -239,7 +244,7 @@ MERGE = FixedLengthRecordReader.Options.merge
 @explained
 def fixed_length_record_reader(
     record_bytes: int,
-    *,
+    *_surplus: Never,
     header_bytes: int = 0,
     footer_bytes: int = 0,
     hop_bytes: int = 0,
@@ -291,8 +296,8 @@ def fixed_length_record_reader(
         >>> key.numpy(), value.numpy()
         (b'fixed.bin:0', b'abc')
     """
-    if _unknown:
-        raise FixedLengthRecordReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FixedLengthRecordReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -119,7 +119,10 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             encoding: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 header_bytes=header_bytes,
                 footer_bytes=footer_bytes,
@@ -153,7 +156,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, record_bytes: int, *options: Options
+        scope: Scope, record_bytes: int, *options: Options, **_unknown: Never
     ) -> FixedLengthRecordReaderV2:
         """Makes a reader that reads records of a fixed length.
 
@@ -204,6 +207,8 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
             >>> key.numpy(), value.numpy()
             (b'fixed.bin:0', b'abc')
         """
+        if _unknown:
+            raise FixedLengthRecordReaderV2._create_refused((), _unknown)
         op: FixedLengthRecordReaderV2 = new(FixedLengthRecordReaderV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -254,7 +259,7 @@ MERGE = FixedLengthRecordReaderV2.Options.merge
 @explained
 def fixed_length_record_reader_v2(
     record_bytes: int,
-    *,
+    *_surplus: Never,
     header_bytes: int = 0,
     footer_bytes: int = 0,
     hop_bytes: int = 0,
@@ -313,8 +318,8 @@ def fixed_length_record_reader_v2(
         >>> key.numpy(), value.numpy()
         (b'fixed.bin:0', b'abc')
     """
-    if _unknown:
-        raise FixedLengthRecordReaderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FixedLengthRecordReaderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

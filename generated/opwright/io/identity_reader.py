@@ -87,7 +87,10 @@ class IdentityReader(TensorOp[TString]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -105,7 +108,7 @@ class IdentityReader(TensorOp[TString]):
         "IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2.",
         category=None,
     )
-    def create(scope: Scope, *options: Options) -> IdentityReader:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> IdentityReader:
         """Removed; IdentityReaderV2 has taken its place.
 
         Only graphs that were saved before GraphDef version 26 may have it. Its handle
@@ -142,6 +145,8 @@ class IdentityReader(TensorOp[TString]):
             >>> key.numpy(), value.numpy()
             (b'any work', b'any work')
         """
+        if _unknown:
+            raise IdentityReader._create_refused((), _unknown)
         op: IdentityReader = new(IdentityReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -177,7 +182,7 @@ MERGE = IdentityReader.Options.merge
 )
 @explained
 def identity_reader(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -218,8 +223,8 @@ def identity_reader(
         >>> key.numpy(), value.numpy()
         (b'any work', b'any work')
     """
-    if _unknown:
-        raise IdentityReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IdentityReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -89,7 +89,10 @@ class IdentityReaderV2(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -103,7 +106,7 @@ class IdentityReaderV2(TensorOp[TResource]):
         return IdentityReaderV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> IdentityReaderV2:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> IdentityReaderV2:
         """Makes a reader that gives back the names it is given.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -141,6 +144,8 @@ class IdentityReaderV2(TensorOp[TResource]):
             >>> key.numpy(), value.numpy()
             (b'any work', b'any work')
         """
+        if _unknown:
+            raise IdentityReaderV2._create_refused((), _unknown)
         op: IdentityReaderV2 = new(IdentityReaderV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +177,7 @@ MERGE = IdentityReaderV2.Options.merge
 
 @explained
 def identity_reader_v2(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -215,8 +220,8 @@ def identity_reader_v2(
         >>> key.numpy(), value.numpy()
         (b'any work', b'any work')
     """
-    if _unknown:
-        raise IdentityReaderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IdentityReaderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

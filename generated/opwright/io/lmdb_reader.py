@@ -89,7 +89,10 @@ class LMDBReader(TensorOp[TString]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -103,7 +106,7 @@ class LMDBReader(TensorOp[TString]):
         return LMDBReaderInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> LMDBReader:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> LMDBReader:
         """Makes a reader that reads databases of LMDB, for old graphs.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -141,6 +144,8 @@ class LMDBReader(TensorOp[TString]):
             >>> reader.dtype, reader.shape
             (tf.string_ref, TensorShape([2]))
         """
+        if _unknown:
+            raise LMDBReader._create_refused((), _unknown)
         op: LMDBReader = new(LMDBReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +177,7 @@ MERGE = LMDBReader.Options.merge
 
 @explained
 def lmdb_reader(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -214,8 +219,8 @@ def lmdb_reader(
         >>> reader.dtype, reader.shape
         (tf.string_ref, TensorShape([2]))
     """
-    if _unknown:
-        raise LMDBReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LMDBReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -67,7 +67,9 @@ class MatchingFiles(TensorOp[TString]):
         return MatchingFilesInputs(self)
 
     @staticmethod
-    def create(scope: Scope, pattern: StringOperand) -> MatchingFiles:
+    def create(
+        scope: Scope, pattern: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> MatchingFiles:
         """Lists the files whose names match patterns.
 
         In a pattern, `*` stands for any characters and `?` for one, but not for `/`;
@@ -96,6 +98,8 @@ class MatchingFiles(TensorOp[TString]):
             >>> matching_files("*.txt").numpy()
             array([b'./a.txt', b'./b.txt'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise MatchingFiles._create_refused(_surplus, _unknown)
         op: MatchingFiles = new(MatchingFiles)
         fast_path_error = None
         try:
@@ -109,7 +113,7 @@ class MatchingFiles(TensorOp[TString]):
 
 @explained
 def matching_files(
-    pattern: StringOperand, *, name: str | None = None, **_unknown: Never
+    pattern: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Lists the files whose names match patterns.
 
@@ -139,8 +143,8 @@ def matching_files(
         >>> matching_files("*.txt").numpy()
         array([b'./a.txt', b'./b.txt'], dtype=object)
     """
-    if _unknown:
-        raise MatchingFiles._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatchingFiles._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -134,6 +134,8 @@ class ParseExample(Op):
         dense_defaults: Sequence[AnyOperand[AnyDType]],
         sparse_types: Sequence[AnyDTypeLike],
         dense_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParseExample:
         """Reads features of serialized tf.train.Example messages; an older op.
 
@@ -188,6 +190,8 @@ class ParseExample(Op):
             >>> parsed.dense_values[0].numpy().tolist()
             [[5], [-1]]
         """
+        if _unknown or _surplus:
+            raise ParseExample._create_refused(_surplus, _unknown)
         op: ParseExample = new(ParseExample)
         fast_path_error = None
         try:
@@ -231,7 +235,7 @@ def parse_example(
     dense_defaults: Sequence[AnyOperand[AnyDType]],
     sparse_types: Sequence[AnyDTypeLike],
     dense_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ParseExampleOutputs:
@@ -287,8 +291,8 @@ def parse_example(
         >>> parsed.dense_values[0].numpy().tolist()
         [[5], [-1]]
     """
-    if _unknown:
-        raise ParseExample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseExample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseExampleOutputs
     try:

@@ -161,6 +161,8 @@ class ParseExampleV2(Op):
         ragged_value_types: Sequence[AnyDTypeLike],
         ragged_split_types: Sequence[AnyDTypeLike],
         dense_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParseExampleV2:
         """Reads features of serialized tf.train.Example messages.
 
@@ -227,6 +229,8 @@ class ParseExampleV2(Op):
             >>> parsed.dense_values[0].numpy().tolist()
             [[5], [-1]]
         """
+        if _unknown or _surplus:
+            raise ParseExampleV2._create_refused(_surplus, _unknown)
         op: ParseExampleV2 = new(ParseExampleV2)
         fast_path_error = None
         try:
@@ -289,7 +293,7 @@ def parse_example_v2(
     ragged_value_types: Sequence[AnyDTypeLike],
     ragged_split_types: Sequence[AnyDTypeLike],
     dense_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ParseExampleV2Outputs:
@@ -356,8 +360,8 @@ def parse_example_v2(
         >>> parsed.dense_values[0].numpy().tolist()
         [[5], [-1]]
     """
-    if _unknown:
-        raise ParseExampleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseExampleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseExampleV2Outputs
     try:

@@ -230,7 +230,10 @@ class ParseSequenceExample(Op):
             context_dense_shapes: Sequence[ShapeLike] = default(()),
             feature_list_sparse_types: Sequence[AnyDTypeLike] = default(()),
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 Ncontext_sparse=Ncontext_sparse,
                 Ncontext_dense=Ncontext_dense,
@@ -296,6 +299,7 @@ class ParseSequenceExample(Op):
         feature_list_sparse_keys: Sequence[StringLike],
         feature_list_dense_keys: Sequence[StringLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ParseSequenceExample:
         """Reads serialized tf.train.SequenceExample messages; an older op.
 
@@ -384,6 +388,8 @@ class ParseSequenceExample(Op):
             >>> parsed.feature_list_sparse_indices[0].numpy().tolist()
             [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]]
         """
+        if _unknown:
+            raise ParseSequenceExample._create_refused((), _unknown)
         op: ParseSequenceExample = new(ParseSequenceExample)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -475,7 +481,7 @@ def parse_sequence_example(
     context_dense_keys: Sequence[StringLike],
     feature_list_sparse_keys: Sequence[StringLike],
     feature_list_dense_keys: Sequence[StringLike],
-    *,
+    *_surplus: Never,
     Ncontext_sparse: int = 0,
     Ncontext_dense: int = 0,
     Nfeature_list_sparse: int = 0,
@@ -571,8 +577,8 @@ def parse_sequence_example(
         >>> parsed.feature_list_sparse_indices[0].numpy().tolist()
         [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]]
     """
-    if _unknown:
-        raise ParseSequenceExample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseSequenceExample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseSequenceExampleOutputs
     try:

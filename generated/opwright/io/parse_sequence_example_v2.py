@@ -293,7 +293,10 @@ class ParseSequenceExampleV2(Op):
             feature_list_ragged_value_types: Sequence[AnyDTypeLike] = default(()),
             feature_list_ragged_split_types: Sequence[AnyDTypeLike] = default(()),
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 Ncontext_sparse=Ncontext_sparse,
                 context_sparse_types=context_sparse_types,
@@ -385,6 +388,7 @@ class ParseSequenceExampleV2(Op):
         feature_list_dense_missing_assumed_empty: Operand[TBool],
         context_dense_defaults: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> ParseSequenceExampleV2:
         """Reads serialized tf.train.SequenceExample messages.
 
@@ -501,6 +505,8 @@ class ParseSequenceExampleV2(Op):
             >>> parsed.feature_list_sparse_values[0].numpy()
             array([1., 2., 1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise ParseSequenceExampleV2._create_refused((), _unknown)
         op: ParseSequenceExampleV2 = new(ParseSequenceExampleV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -618,7 +624,7 @@ def parse_sequence_example_v2(
     feature_list_ragged_keys: StringOperand,
     feature_list_dense_missing_assumed_empty: Operand[TBool],
     context_dense_defaults: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     Ncontext_sparse: int = 0,
     context_sparse_types: Sequence[AnyDTypeLike] = (),
     context_ragged_value_types: Sequence[AnyDTypeLike] = (),
@@ -744,8 +750,8 @@ def parse_sequence_example_v2(
         >>> parsed.feature_list_sparse_values[0].numpy()
         array([1., 2., 1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ParseSequenceExampleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseSequenceExampleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseSequenceExampleV2Outputs
     try:

@@ -130,6 +130,8 @@ class ParseSingleExample(Op):
         dense_keys: Sequence[StringLike],
         sparse_types: Sequence[AnyDTypeLike],
         dense_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParseSingleExample:
         """Reads features of one serialized tf.train.Example message.
 
@@ -181,6 +183,8 @@ class ParseSingleExample(Op):
             >>> parsed.dense_values[0].numpy().tolist()
             [5]
         """
+        if _unknown or _surplus:
+            raise ParseSingleExample._create_refused(_surplus, _unknown)
         op: ParseSingleExample = new(ParseSingleExample)
         fast_path_error = None
         try:
@@ -233,7 +237,7 @@ def parse_single_example(
     dense_keys: Sequence[StringLike],
     sparse_types: Sequence[AnyDTypeLike],
     dense_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ParseSingleExampleOutputs:
@@ -287,8 +291,8 @@ def parse_single_example(
         >>> parsed.dense_values[0].numpy().tolist()
         [5]
     """
-    if _unknown:
-        raise ParseSingleExample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseSingleExample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseSingleExampleOutputs
     try:

@@ -207,7 +207,10 @@ class ParseSingleSequenceExample(Op):
             context_dense_shapes: Sequence[ShapeLike] = default(()),
             feature_list_sparse_types: Sequence[AnyDTypeLike] = default(()),
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 context_sparse_types=context_sparse_types,
                 feature_list_dense_types=feature_list_dense_types,
@@ -257,6 +260,7 @@ class ParseSingleSequenceExample(Op):
         context_dense_defaults: Sequence[AnyOperand[AnyDType]],
         debug_name: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> ParseSingleSequenceExample:
         """Reads one serialized tf.train.SequenceExample message.
 
@@ -336,6 +340,8 @@ class ParseSingleSequenceExample(Op):
             >>> parsed.feature_list_dense_values[0].numpy().tolist()
             [[1.0, 2.0], [1.0, 2.0]]
         """
+        if _unknown:
+            raise ParseSingleSequenceExample._create_refused((), _unknown)
         op: ParseSingleSequenceExample = new(ParseSingleSequenceExample)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -413,7 +419,7 @@ def parse_single_sequence_example(
     feature_list_dense_keys: Sequence[StringOperand],
     context_dense_defaults: Sequence[AnyOperand[AnyDType]],
     debug_name: StringOperand,
-    *,
+    *_surplus: Never,
     context_sparse_types: Sequence[AnyDTypeLike] = (),
     feature_list_dense_types: Sequence[AnyDTypeLike] = (),
     context_dense_shapes: Sequence[ShapeLike] = (),
@@ -498,8 +504,8 @@ def parse_single_sequence_example(
         >>> parsed.feature_list_dense_values[0].numpy().tolist()
         [[1.0, 2.0], [1.0, 2.0]]
     """
-    if _unknown:
-        raise ParseSingleSequenceExample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseSingleSequenceExample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ParseSingleSequenceExampleOutputs
     try:

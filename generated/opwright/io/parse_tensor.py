@@ -80,7 +80,11 @@ class ParseTensor(TensorOp[OutType]):
 
     @staticmethod
     def create(
-        scope: Scope, serialized: StringOperand, out_type: type[UOutType] | DTypeLike
+        scope: Scope,
+        serialized: StringOperand,
+        out_type: type[UOutType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ParseTensor[UOutType]:
         """Reads a tensor from the string that it was serialized to.
 
@@ -111,6 +115,8 @@ class ParseTensor(TensorOp[OutType]):
             >>> parse_tensor(packed, tf.float32).numpy()
             array([[1.5, 2.5]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ParseTensor._create_refused(_surplus, _unknown)
         op: ParseTensor[UOutType] = new(ParseTensor)
         fast_path_error = None
         try:
@@ -133,7 +139,7 @@ class ParseTensor(TensorOp[OutType]):
 def parse_tensor(
     serialized: StringOperand,
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UOutType]:
@@ -166,8 +172,8 @@ def parse_tensor(
         >>> parse_tensor(packed, tf.float32).numpy()
         array([[1.5, 2.5]], dtype=float32)
     """
-    if _unknown:
-        raise ParseTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParseTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -64,7 +64,9 @@ class ReadFile(TensorOp[TString]):
         return ReadFileInputs(self)
 
     @staticmethod
-    def create(scope: Scope, filename: StringOperand) -> ReadFile:
+    def create(
+        scope: Scope, filename: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> ReadFile:
         """Reads a whole file.
 
         The name may have the scheme of any file system that TensorFlow knows, such as
@@ -90,6 +92,8 @@ class ReadFile(TensorOp[TString]):
             >>> print(read_file("poem.txt").numpy())
             b'roses\\n'
         """
+        if _unknown or _surplus:
+            raise ReadFile._create_refused(_surplus, _unknown)
         op: ReadFile = new(ReadFile)
         fast_path_error = None
         try:
@@ -103,7 +107,10 @@ class ReadFile(TensorOp[TString]):
 
 @explained
 def read_file(
-    filename: StringOperand, *, name: str | None = None, **_unknown: Never
+    filename: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Reads a whole file.
 
@@ -130,8 +137,8 @@ def read_file(
         >>> print(read_file("poem.txt").numpy())
         b'roses\\n'
     """
-    if _unknown:
-        raise ReadFile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReadFile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -68,7 +68,10 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TString]
+        scope: Scope,
+        reader_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderNumRecordsProduced:
         """Counts the records that a reader gave, by reference.
 
@@ -99,6 +102,8 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
             ...     print(session.run(reader_num_records_produced(reader)))
             0
         """
+        if _unknown or _surplus:
+            raise ReaderNumRecordsProduced._create_refused(_surplus, _unknown)
         op: ReaderNumRecordsProduced = new(ReaderNumRecordsProduced)
         fast_path_error = None
         try:
@@ -114,7 +119,10 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
 
 @explained
 def reader_num_records_produced(
-    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    reader_handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt64]:
     """Counts the records that a reader gave, by reference.
 
@@ -145,8 +153,8 @@ def reader_num_records_produced(
         ...     print(session.run(reader_num_records_produced(reader)))
         0
     """
-    if _unknown:
-        raise ReaderNumRecordsProduced._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderNumRecordsProduced._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

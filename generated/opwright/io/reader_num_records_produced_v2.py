@@ -68,7 +68,10 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TResource]
+        scope: Scope,
+        reader_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderNumRecordsProducedV2:
         """Counts the records that a reader gave.
 
@@ -99,6 +102,8 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
             >>> reader_num_records_produced_v2(reader).numpy()
             np.int64(1)
         """
+        if _unknown or _surplus:
+            raise ReaderNumRecordsProducedV2._create_refused(_surplus, _unknown)
         op: ReaderNumRecordsProducedV2 = new(ReaderNumRecordsProducedV2)
         fast_path_error = None
         try:
@@ -115,7 +120,7 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
 @explained
 def reader_num_records_produced_v2(
     reader_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -148,8 +153,8 @@ def reader_num_records_produced_v2(
         >>> reader_num_records_produced_v2(reader).numpy()
         np.int64(1)
     """
-    if _unknown:
-        raise ReaderNumRecordsProducedV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderNumRecordsProducedV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -70,7 +70,10 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TString]
+        scope: Scope,
+        reader_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderNumWorkUnitsCompleted:
         """Counts the files that a reader came to the end of, by reference.
 
@@ -102,6 +105,8 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
             ...     print(session.run(reader_num_work_units_completed(reader)))
             0
         """
+        if _unknown or _surplus:
+            raise ReaderNumWorkUnitsCompleted._create_refused(_surplus, _unknown)
         op: ReaderNumWorkUnitsCompleted = new(ReaderNumWorkUnitsCompleted)
         fast_path_error = None
         try:
@@ -117,7 +122,10 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
 
 @explained
 def reader_num_work_units_completed(
-    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    reader_handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt64]:
     """Counts the files that a reader came to the end of, by reference.
 
@@ -148,8 +156,8 @@ def reader_num_work_units_completed(
         ...     print(session.run(reader_num_work_units_completed(reader)))
         0
     """
-    if _unknown:
-        raise ReaderNumWorkUnitsCompleted._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderNumWorkUnitsCompleted._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

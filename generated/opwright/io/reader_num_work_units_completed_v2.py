@@ -68,7 +68,10 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TResource]
+        scope: Scope,
+        reader_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderNumWorkUnitsCompletedV2:
         """Counts the files that a reader came to the end of.
 
@@ -100,6 +103,8 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
             >>> reader_num_work_units_completed_v2(reader).numpy()
             np.int64(1)
         """
+        if _unknown or _surplus:
+            raise ReaderNumWorkUnitsCompletedV2._create_refused(_surplus, _unknown)
         op: ReaderNumWorkUnitsCompletedV2 = new(ReaderNumWorkUnitsCompletedV2)
         fast_path_error = None
         try:
@@ -119,7 +124,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
 @explained
 def reader_num_work_units_completed_v2(
     reader_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -152,8 +157,8 @@ def reader_num_work_units_completed_v2(
         >>> reader_num_work_units_completed_v2(reader).numpy()
         np.int64(1)
     """
-    if _unknown:
-        raise ReaderNumWorkUnitsCompletedV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderNumWorkUnitsCompletedV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -87,6 +87,8 @@ class ReaderRead(Op):
         scope: Scope,
         reader_handle: TensorOperand[TString],
         queue_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderRead:
         """Reads the next record, by reference.
 
@@ -125,6 +127,8 @@ class ReaderRead(Op):
             ...     print(session.run(list(reader_read(reader, files))))
             [b'whole.txt', b'some text']
         """
+        if _unknown or _surplus:
+            raise ReaderRead._create_refused(_surplus, _unknown)
         op: ReaderRead = new(ReaderRead)
         fast_path_error = None
         try:
@@ -142,7 +146,7 @@ class ReaderRead(Op):
 def reader_read(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ReaderReadOutputs:
@@ -182,8 +186,8 @@ def reader_read(
         ...     print(session.run(list(reader_read(reader, files))))
         [b'whole.txt', b'some text']
     """
-    if _unknown:
-        raise ReaderRead._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderRead._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ReaderReadOutputs
     try:

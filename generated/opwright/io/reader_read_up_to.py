@@ -93,6 +93,8 @@ class ReaderReadUpTo(Op):
         reader_handle: TensorOperand[TString],
         queue_handle: TensorOperand[TString],
         num_records: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderReadUpTo:
         """Reads up to a number of records, by reference.
 
@@ -132,6 +134,8 @@ class ReaderReadUpTo(Op):
             ...     print(session.run(list(reader_read_up_to(reader, files, np.int64(5)))))
             [array([b'whole.txt'], dtype=object), array([b'some text'], dtype=object)]
         """
+        if _unknown or _surplus:
+            raise ReaderReadUpTo._create_refused(_surplus, _unknown)
         op: ReaderReadUpTo = new(ReaderReadUpTo)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def reader_read_up_to(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],
     num_records: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ReaderReadUpToOutputs:
@@ -208,8 +212,8 @@ def reader_read_up_to(
         ...     print(session.run(list(reader_read_up_to(reader, files, np.int64(5)))))
         [array([b'whole.txt'], dtype=object), array([b'some text'], dtype=object)]
     """
-    if _unknown:
-        raise ReaderReadUpTo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderReadUpTo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ReaderReadUpToOutputs
     try:

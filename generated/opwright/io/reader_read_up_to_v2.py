@@ -96,6 +96,8 @@ class ReaderReadUpToV2(Op):
         reader_handle: TensorOperand[TResource],
         queue_handle: TensorOperand[TResource],
         num_records: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderReadUpToV2:
         """Reads up to a number of records.
 
@@ -132,6 +134,8 @@ class ReaderReadUpToV2(Op):
             >>> values.numpy()
             array([b'one', b'two'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise ReaderReadUpToV2._create_refused(_surplus, _unknown)
         op: ReaderReadUpToV2 = new(ReaderReadUpToV2)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def reader_read_up_to_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],
     num_records: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ReaderReadUpToV2Outputs:
@@ -205,8 +209,8 @@ def reader_read_up_to_v2(
         >>> values.numpy()
         array([b'one', b'two'], dtype=object)
     """
-    if _unknown:
-        raise ReaderReadUpToV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderReadUpToV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ReaderReadUpToV2Outputs
     try:

@@ -84,6 +84,8 @@ class ReaderReadV2(Op):
         scope: Scope,
         reader_handle: TensorOperand[TResource],
         queue_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderReadV2:
         """Reads the next record.
 
@@ -119,6 +121,8 @@ class ReaderReadV2(Op):
             >>> key.numpy(), value.numpy()
             (b'lines.txt:1', b'one')
         """
+        if _unknown or _surplus:
+            raise ReaderReadV2._create_refused(_surplus, _unknown)
         op: ReaderReadV2 = new(ReaderReadV2)
         fast_path_error = None
         try:
@@ -136,7 +140,7 @@ class ReaderReadV2(Op):
 def reader_read_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ReaderReadV2Outputs:
@@ -173,8 +177,8 @@ def reader_read_v2(
         >>> key.numpy(), value.numpy()
         (b'lines.txt:1', b'one')
     """
-    if _unknown:
-        raise ReaderReadV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderReadV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ReaderReadV2Outputs
     try:

@@ -61,7 +61,12 @@ class ReaderReset(Op):
         return ReaderResetInputs(self)
 
     @staticmethod
-    def create(scope: Scope, reader_handle: TensorOperand[TString]) -> ReaderReset:
+    def create(
+        scope: Scope,
+        reader_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ReaderReset:
         """Puts a reader back to its start, by reference.
 
         Its place in a file is forgotten and its counts are 0 again, as if it were new.
@@ -88,6 +93,8 @@ class ReaderReset(Op):
             ...     print(session.run(reader_reset(reader)))
             None
         """
+        if _unknown or _surplus:
+            raise ReaderReset._create_refused(_surplus, _unknown)
         op: ReaderReset = new(ReaderReset)
         fast_path_error = None
         try:
@@ -101,7 +108,10 @@ class ReaderReset(Op):
 
 @explained
 def reader_reset(
-    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    reader_handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Puts a reader back to its start, by reference.
 
@@ -129,8 +139,8 @@ def reader_reset(
         ...     print(session.run(reader_reset(reader)))
         None
     """
-    if _unknown:
-        raise ReaderReset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderReset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -61,7 +61,12 @@ class ReaderResetV2(Op):
         return ReaderResetV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, reader_handle: TensorOperand[TResource]) -> ReaderResetV2:
+    def create(
+        scope: Scope,
+        reader_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ReaderResetV2:
         """Puts a reader back to its start.
 
         Its place in a file is forgotten and its counts are 0 again, as if it were new.
@@ -88,6 +93,8 @@ class ReaderResetV2(Op):
             >>> opwright.io.reader_num_records_produced_v2(reader).numpy()
             np.int64(0)
         """
+        if _unknown or _surplus:
+            raise ReaderResetV2._create_refused(_surplus, _unknown)
         op: ReaderResetV2 = new(ReaderResetV2)
         fast_path_error = None
         try:
@@ -102,7 +109,7 @@ class ReaderResetV2(Op):
 @explained
 def reader_reset_v2(
     reader_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -132,8 +139,8 @@ def reader_reset_v2(
         >>> opwright.io.reader_num_records_produced_v2(reader).numpy()
         np.int64(0)
     """
-    if _unknown:
-        raise ReaderResetV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderResetV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -73,7 +73,11 @@ class ReaderRestoreState(Op):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TString], state: StringOperand
+        scope: Scope,
+        reader_handle: TensorOperand[TString],
+        state: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderRestoreState:
         """Puts a reader where another one was, by reference.
 
@@ -105,6 +109,8 @@ class ReaderRestoreState(Op):
             ...     reader_restore_state(reader, state)
             <tf.Operation 'ReaderRestoreState' type=ReaderRestoreState>
         """
+        if _unknown or _surplus:
+            raise ReaderRestoreState._create_refused(_surplus, _unknown)
         op: ReaderRestoreState = new(ReaderRestoreState)
         fast_path_error = None
         try:
@@ -122,7 +128,7 @@ class ReaderRestoreState(Op):
 def reader_restore_state(
     reader_handle: TensorOperand[TString],
     state: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -157,8 +163,8 @@ def reader_restore_state(
         ...     reader_restore_state(reader, state)
         <tf.Operation 'ReaderRestoreState' type=ReaderRestoreState>
     """
-    if _unknown:
-        raise ReaderRestoreState._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderRestoreState._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

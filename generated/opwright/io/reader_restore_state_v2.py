@@ -69,7 +69,11 @@ class ReaderRestoreStateV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TResource], state: StringOperand
+        scope: Scope,
+        reader_handle: TensorOperand[TResource],
+        state: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderRestoreStateV2:
         """Puts a reader where another one was.
 
@@ -96,6 +100,8 @@ class ReaderRestoreStateV2(Op):
             >>> state = opwright.io.reader_serialize_state_v2(reader)
             >>> reader_restore_state_v2(reader, state)
         """
+        if _unknown or _surplus:
+            raise ReaderRestoreStateV2._create_refused(_surplus, _unknown)
         op: ReaderRestoreStateV2 = new(ReaderRestoreStateV2)
         fast_path_error = None
         try:
@@ -113,7 +119,7 @@ class ReaderRestoreStateV2(Op):
 def reader_restore_state_v2(
     reader_handle: TensorOperand[TResource],
     state: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -143,8 +149,8 @@ def reader_restore_state_v2(
         >>> state = opwright.io.reader_serialize_state_v2(reader)
         >>> reader_restore_state_v2(reader, state)
     """
-    if _unknown:
-        raise ReaderRestoreStateV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderRestoreStateV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

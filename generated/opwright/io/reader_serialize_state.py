@@ -69,7 +69,10 @@ class ReaderSerializeState(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TString]
+        scope: Scope,
+        reader_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderSerializeState:
         """Writes down where a reader is, by reference.
 
@@ -101,6 +104,8 @@ class ReaderSerializeState(TensorOp[TString]):
             >>> state.dtype, state.shape
             (tf.string, TensorShape([]))
         """
+        if _unknown or _surplus:
+            raise ReaderSerializeState._create_refused(_surplus, _unknown)
         op: ReaderSerializeState = new(ReaderSerializeState)
         fast_path_error = None
         try:
@@ -116,7 +121,10 @@ class ReaderSerializeState(TensorOp[TString]):
 
 @explained
 def reader_serialize_state(
-    reader_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    reader_handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Writes down where a reader is, by reference.
 
@@ -148,8 +156,8 @@ def reader_serialize_state(
         >>> state.dtype, state.shape
         (tf.string, TensorShape([]))
     """
-    if _unknown:
-        raise ReaderSerializeState._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderSerializeState._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -66,7 +66,10 @@ class ReaderSerializeStateV2(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, reader_handle: TensorOperand[TResource]
+        scope: Scope,
+        reader_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReaderSerializeStateV2:
         """Writes down where a reader is.
 
@@ -95,6 +98,8 @@ class ReaderSerializeStateV2(TensorOp[TString]):
             >>> len(state.numpy())
             0
         """
+        if _unknown or _surplus:
+            raise ReaderSerializeStateV2._create_refused(_surplus, _unknown)
         op: ReaderSerializeStateV2 = new(ReaderSerializeStateV2)
         fast_path_error = None
         try:
@@ -111,7 +116,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
 @explained
 def reader_serialize_state_v2(
     reader_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -142,8 +147,8 @@ def reader_serialize_state_v2(
         >>> len(state.numpy())
         0
     """
-    if _unknown:
-        raise ReaderSerializeStateV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReaderSerializeStateV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

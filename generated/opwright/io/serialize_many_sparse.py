@@ -120,8 +120,9 @@ class SerializeManySparse(TensorOp[OutType]):
         sparse_indices: Operand[TInt64],
         sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "string",
+        **_unknown: Never,
     ) -> SerializeManySparse[UOutType]:
         """Packs each row of a sparse tensor, as one of its own.
 
@@ -159,6 +160,8 @@ class SerializeManySparse(TensorOp[OutType]):
             >>> opwright.io.parse_tensor(rows[1, 1], tf.int32).numpy()
             array([3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SerializeManySparse._create_refused(_surplus, _unknown)
         op: SerializeManySparse[UOutType] = new(SerializeManySparse)
         fast_path_error = None
         try:
@@ -226,7 +229,7 @@ def serialize_many_sparse(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "string",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +269,8 @@ def serialize_many_sparse(
         >>> opwright.io.parse_tensor(rows[1, 1], tf.int32).numpy()
         array([3], dtype=int32)
     """
-    if _unknown:
-        raise SerializeManySparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SerializeManySparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -117,8 +117,9 @@ class SerializeSparse(TensorOp[OutType]):
         sparse_indices: Operand[TInt64],
         sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "string",
+        **_unknown: Never,
     ) -> SerializeSparse[UOutType]:
         """Packs a sparse tensor into three strings or variants.
 
@@ -152,6 +153,8 @@ class SerializeSparse(TensorOp[OutType]):
             >>> opwright.io.parse_tensor(packed[1], tf.int32).numpy()
             array([7], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SerializeSparse._create_refused(_surplus, _unknown)
         op: SerializeSparse[UOutType] = new(SerializeSparse)
         fast_path_error = None
         try:
@@ -219,7 +222,7 @@ def serialize_sparse(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "string",
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +258,8 @@ def serialize_sparse(
         >>> opwright.io.parse_tensor(packed[1], tf.int32).numpy()
         array([7], dtype=int32)
     """
-    if _unknown:
-        raise SerializeSparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SerializeSparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -67,7 +67,9 @@ class SerializeTensor(TensorOp[TString]):
         return SerializeTensorInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: AnyOperand[U]) -> SerializeTensor:
+    def create(
+        scope: Scope, tensor: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> SerializeTensor:
         """Writes a tensor as a string.
 
         The string is a tensorflow.TensorProto, with dtype, shape and elements;
@@ -93,6 +95,8 @@ class SerializeTensor(TensorOp[TString]):
             >>> opwright.io.parse_tensor(packed, tf.int32).numpy()
             array([[1, 2]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SerializeTensor._create_refused(_surplus, _unknown)
         op: SerializeTensor = new(SerializeTensor)
         fast_path_error = None
         try:
@@ -108,7 +112,7 @@ class SerializeTensor(TensorOp[TString]):
 
 @explained
 def serialize_tensor(
-    tensor: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    tensor: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Writes a tensor as a string.
 
@@ -135,8 +139,8 @@ def serialize_tensor(
         >>> opwright.io.parse_tensor(packed, tf.int32).numpy()
         array([[1, 2]], dtype=int32)
     """
-    if _unknown:
-        raise SerializeTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SerializeTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

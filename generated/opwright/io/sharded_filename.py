@@ -74,6 +74,8 @@ class ShardedFilename(TensorOp[TString]):
         basename: StringOperand,
         shard: Operand[TInt32],
         num_shards: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ShardedFilename:
         """Makes the name of one part of a file that has several.
 
@@ -101,6 +103,8 @@ class ShardedFilename(TensorOp[TString]):
             >>> print(sharded_filename("model", 3, 10).numpy())
             b'model-00003-of-00010'
         """
+        if _unknown or _surplus:
+            raise ShardedFilename._create_refused(_surplus, _unknown)
         op: ShardedFilename = new(ShardedFilename)
         fast_path_error = None
         try:
@@ -139,7 +143,7 @@ def sharded_filename(
     basename: StringOperand,
     shard: Operand[TInt32],
     num_shards: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -168,8 +172,8 @@ def sharded_filename(
         >>> print(sharded_filename("model", 3, 10).numpy())
         b'model-00003-of-00010'
     """
-    if _unknown:
-        raise ShardedFilename._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShardedFilename._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -69,7 +69,11 @@ class ShardedFilespec(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, basename: StringOperand, num_shards: Operand[TInt32]
+        scope: Scope,
+        basename: StringOperand,
+        num_shards: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ShardedFilespec:
         """Makes the pattern that matches all parts of a file that has several.
 
@@ -95,6 +99,8 @@ class ShardedFilespec(TensorOp[TString]):
             >>> print(sharded_filespec("model", 10).numpy())
             b'model-?????-of-00010'
         """
+        if _unknown or _surplus:
+            raise ShardedFilespec._create_refused(_surplus, _unknown)
         op: ShardedFilespec = new(ShardedFilespec)
         fast_path_error = None
         try:
@@ -121,7 +127,7 @@ class ShardedFilespec(TensorOp[TString]):
 def sharded_filespec(
     basename: StringOperand,
     num_shards: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -148,8 +154,8 @@ def sharded_filespec(
         >>> print(sharded_filespec("model", 10).numpy())
         b'model-?????-of-00010'
     """
-    if _unknown:
-        raise ShardedFilespec._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShardedFilespec._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -94,7 +94,10 @@ class TextLineReader(TensorOp[TString]):
             skip_header_lines: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 skip_header_lines=skip_header_lines,
                 container=container,
@@ -119,7 +122,7 @@ class TextLineReader(TensorOp[TString]):
         "TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.",
         category=None,
     )
-    def create(scope: Scope, *options: Options) -> TextLineReader:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> TextLineReader:
         """Removed; TextLineReaderV2 has taken its place.
 
         Only graphs that were saved before GraphDef version 26 may have it. Its handle
@@ -160,6 +163,8 @@ class TextLineReader(TensorOp[TString]):
             >>> key.numpy(), value.numpy()
             (b'lines.txt:1', b'one')
         """
+        if _unknown:
+            raise TextLineReader._create_refused((), _unknown)
         op: TextLineReader = new(TextLineReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +206,7 @@ MERGE = TextLineReader.Options.merge
 )
 @explained
 def text_line_reader(
-    *,
+    *_surplus: Never,
     skip_header_lines: int = 0,
     container: StringLike = "",
     shared_name: StringLike = "",
@@ -247,8 +252,8 @@ def text_line_reader(
         >>> key.numpy(), value.numpy()
         (b'lines.txt:1', b'one')
     """
-    if _unknown:
-        raise TextLineReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TextLineReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -94,7 +94,10 @@ class TextLineReaderV2(TensorOp[TResource]):
             skip_header_lines: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 skip_header_lines=skip_header_lines,
                 container=container,
@@ -115,7 +118,7 @@ class TextLineReaderV2(TensorOp[TResource]):
         return TextLineReaderV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> TextLineReaderV2:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> TextLineReaderV2:
         """Makes a reader that reads files line by line.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -157,6 +160,8 @@ class TextLineReaderV2(TensorOp[TResource]):
             >>> key.numpy(), value.numpy()
             (b'lines.txt:1', b'one')
         """
+        if _unknown:
+            raise TextLineReaderV2._create_refused((), _unknown)
         op: TextLineReaderV2 = new(TextLineReaderV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -194,7 +199,7 @@ MERGE = TextLineReaderV2.Options.merge
 
 @explained
 def text_line_reader_v2(
-    *,
+    *_surplus: Never,
     skip_header_lines: int = 0,
     container: StringLike = "",
     shared_name: StringLike = "",
@@ -240,8 +245,8 @@ def text_line_reader_v2(
         >>> key.numpy(), value.numpy()
         (b'lines.txt:1', b'one')
     """
-    if _unknown:
-        raise TextLineReaderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TextLineReaderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -94,7 +94,10 @@ class TFRecordReader(TensorOp[TString]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             compression_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -119,7 +122,7 @@ class TFRecordReader(TensorOp[TString]):
         "TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2.",
         category=None,
     )
-    def create(scope: Scope, *options: Options) -> TFRecordReader:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> TFRecordReader:
         """Removed; TFRecordReaderV2 has taken its place.
 
         Only graphs that were saved before GraphDef version 26 may have it. Its handle
@@ -160,6 +163,8 @@ class TFRecordReader(TensorOp[TString]):
             >>> opwright.io.reader_read_v2(reader, files).value.numpy()
             b'first'
         """
+        if _unknown:
+            raise TFRecordReader._create_refused((), _unknown)
         op: TFRecordReader = new(TFRecordReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +206,7 @@ MERGE = TFRecordReader.Options.merge
 )
 @explained
 def tf_record_reader(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     compression_type: StringLike = "",
@@ -247,8 +252,8 @@ def tf_record_reader(
         >>> opwright.io.reader_read_v2(reader, files).value.numpy()
         b'first'
     """
-    if _unknown:
-        raise TFRecordReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TFRecordReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -96,7 +96,10 @@ class TFRecordReaderV2(TensorOp[TResource]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             compression_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -117,7 +120,7 @@ class TFRecordReaderV2(TensorOp[TResource]):
         return TFRecordReaderV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> TFRecordReaderV2:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> TFRecordReaderV2:
         """Makes a reader that reads files of TFRecords.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -160,6 +163,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
             >>> opwright.io.reader_read_v2(reader, files).value.numpy()
             b'first'
         """
+        if _unknown:
+            raise TFRecordReaderV2._create_refused((), _unknown)
         op: TFRecordReaderV2 = new(TFRecordReaderV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +202,7 @@ MERGE = TFRecordReaderV2.Options.merge
 
 @explained
 def tf_record_reader_v2(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     compression_type: StringLike = "",
@@ -245,8 +250,8 @@ def tf_record_reader_v2(
         >>> opwright.io.reader_read_v2(reader, files).value.numpy()
         b'first'
     """
-    if _unknown:
-        raise TFRecordReaderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TFRecordReaderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -87,7 +87,10 @@ class WholeFileReader(TensorOp[TString]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -101,7 +104,7 @@ class WholeFileReader(TensorOp[TString]):
         return WholeFileReaderInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> WholeFileReader:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> WholeFileReader:
         """Makes a reader that reads whole files, for old graphs.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -138,6 +141,8 @@ class WholeFileReader(TensorOp[TString]):
             ...     print(session.run(count))
             0
         """
+        if _unknown:
+            raise WholeFileReader._create_refused((), _unknown)
         op: WholeFileReader = new(WholeFileReader)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -169,7 +174,7 @@ MERGE = WholeFileReader.Options.merge
 
 @explained
 def whole_file_reader(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -210,8 +215,8 @@ def whole_file_reader(
         ...     print(session.run(count))
         0
     """
-    if _unknown:
-        raise WholeFileReader._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WholeFileReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -90,7 +90,10 @@ class WholeFileReaderV2(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -104,7 +107,7 @@ class WholeFileReaderV2(TensorOp[TResource]):
         return WholeFileReaderV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> WholeFileReaderV2:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> WholeFileReaderV2:
         """Makes a reader that reads whole files.
 
         Readers take names from a queue, and keep the place in the file that they are
@@ -144,6 +147,8 @@ class WholeFileReaderV2(TensorOp[TResource]):
             >>> key.numpy(), value.numpy()
             (b'whole.txt', b'one\\ntwo\\n')
         """
+        if _unknown:
+            raise WholeFileReaderV2._create_refused((), _unknown)
         op: WholeFileReaderV2 = new(WholeFileReaderV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -175,7 +180,7 @@ MERGE = WholeFileReaderV2.Options.merge
 
 @explained
 def whole_file_reader_v2(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -219,8 +224,8 @@ def whole_file_reader_v2(
         >>> key.numpy(), value.numpy()
         (b'whole.txt', b'one\\ntwo\\n')
     """
-    if _unknown:
-        raise WholeFileReaderV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WholeFileReaderV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

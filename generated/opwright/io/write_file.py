@@ -60,7 +60,11 @@ class WriteFile(Op):
 
     @staticmethod
     def create(
-        scope: Scope, filename: StringOperand, contents: StringOperand
+        scope: Scope,
+        filename: StringOperand,
+        contents: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteFile:
         """Writes a whole file.
 
@@ -85,6 +89,8 @@ class WriteFile(Op):
             >>> open("notes/today.txt").read()
             'rain'
         """
+        if _unknown or _surplus:
+            raise WriteFile._create_refused(_surplus, _unknown)
         op: WriteFile = new(WriteFile)
         fast_path_error = None
         try:
@@ -100,7 +106,7 @@ class WriteFile(Op):
 def write_file(
     filename: StringOperand,
     contents: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -126,8 +132,8 @@ def write_file(
         >>> open("notes/today.txt").read()
         'rain'
     """
-    if _unknown:
-        raise WriteFile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteFile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -118,7 +118,10 @@ class BandedTriangularSolve(TensorOp[T]):
             *,
             lower: bool = default(True),
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -133,7 +136,11 @@ class BandedTriangularSolve(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BandedTriangularSolve[U]:
         """Solves systems of equations with triangular matrices of few diagonals.
 
@@ -183,6 +190,8 @@ class BandedTriangularSolve(TensorOp[T]):
                    [2.],
                    [1.]], dtype=float32)
         """
+        if _unknown:
+            raise BandedTriangularSolve._create_refused((), _unknown)
         op: BandedTriangularSolve[U] = new(BandedTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +227,7 @@ MERGE = BandedTriangularSolve.Options.merge
 def banded_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     lower: bool = True,
     adjoint: bool = False,
     name: str | None = None,
@@ -271,8 +280,8 @@ def banded_triangular_solve(
                [2.],
                [1.]], dtype=float32)
     """
-    if _unknown:
-        raise BandedTriangularSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BandedTriangularSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -81,7 +81,9 @@ class BatchCholesky(TensorOp[T]):
         "BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> BatchCholesky[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BatchCholesky[U]:
         """Removed; Cholesky factors stacks of matrices itself.
 
         Only graphs that were saved before GraphDef version 13 may have it, where it
@@ -109,6 +111,8 @@ class BatchCholesky(TensorOp[T]):
             array([[[2., 0.],
                     [1., 2.]]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise BatchCholesky._create_refused(_surplus, _unknown)
         op: BatchCholesky[U] = new(BatchCholesky)
         fast_path_error = None
         try:
@@ -126,7 +130,7 @@ class BatchCholesky(TensorOp[T]):
 )
 @explained
 def batch_cholesky(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; Cholesky factors stacks of matrices itself.
 
@@ -155,8 +159,8 @@ def batch_cholesky(
         array([[[2., 0.],
                 [1., 2.]]], dtype=float32)
     """
-    if _unknown:
-        raise BatchCholesky._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchCholesky._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

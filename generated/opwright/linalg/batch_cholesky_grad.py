@@ -86,7 +86,11 @@ class BatchCholeskyGrad(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, l: Operand[U], grad: SameOperand[U]
+        scope: Scope,
+        l: Operand[U],
+        grad: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchCholeskyGrad[U]:
         """Removed; CholeskyGrad takes stacks of factors itself.
 
@@ -117,6 +121,8 @@ class BatchCholeskyGrad(TensorOp[T]):
             >>> opwright.linalg.cholesky_grad(lower, grad).numpy().tolist()
             [[[0.25]], [[0.125]]]
         """
+        if _unknown or _surplus:
+            raise BatchCholeskyGrad._create_refused(_surplus, _unknown)
         op: BatchCholeskyGrad[U] = new(BatchCholeskyGrad)
         fast_path_error = None
         try:
@@ -136,7 +142,11 @@ class BatchCholeskyGrad(TensorOp[T]):
 )
 @explained
 def batch_cholesky_grad(
-    l: Operand[U], grad: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    l: Operand[U],
+    grad: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Removed; CholeskyGrad takes stacks of factors itself.
 
@@ -167,8 +177,8 @@ def batch_cholesky_grad(
         >>> opwright.linalg.cholesky_grad(lower, grad).numpy().tolist()
         [[[0.25]], [[0.125]]]
     """
-    if _unknown:
-        raise BatchCholeskyGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchCholeskyGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

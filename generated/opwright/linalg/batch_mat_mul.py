@@ -117,7 +117,10 @@ class BatchMatMul(TensorOp[T]):
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -138,7 +141,11 @@ class BatchMatMul(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: SameOperand[U], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BatchMatMul[U]:
         """Multiplies two stacks of matrices of the same outer axes.
 
@@ -184,6 +191,8 @@ class BatchMatMul(TensorOp[T]):
             array([[ 9., 12.],
                    [12., 16.]])
         """
+        if _unknown:
+            raise BatchMatMul._create_refused((), _unknown)
         op: BatchMatMul[U] = new(BatchMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -237,7 +246,7 @@ MERGE = BatchMatMul.Options.merge
 def batch_mat_mul(
     x: Operand[U],
     y: SameOperand[U],
-    *,
+    *_surplus: Never,
     adj_x: bool = False,
     adj_y: bool = False,
     grad_x: bool = False,
@@ -287,8 +296,8 @@ def batch_mat_mul(
         array([[ 9., 12.],
                [12., 16.]])
     """
-    if _unknown:
-        raise BatchMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -125,7 +125,10 @@ class BatchMatMulV2(TensorOp[T]):
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -146,7 +149,11 @@ class BatchMatMulV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: SameOperand[U], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BatchMatMulV2[U]:
         """Multiplies stacks of matrices, whose outer axes broadcast.
 
@@ -197,6 +204,8 @@ class BatchMatMulV2(TensorOp[T]):
             array([[ 0.,  1.],
                    [-3.,  2.]])
         """
+        if _unknown:
+            raise BatchMatMulV2._create_refused((), _unknown)
         op: BatchMatMulV2[U] = new(BatchMatMulV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -250,7 +259,7 @@ MERGE = BatchMatMulV2.Options.merge
 def batch_mat_mul_v2(
     x: Operand[U],
     y: SameOperand[U],
-    *,
+    *_surplus: Never,
     adj_x: bool = False,
     adj_y: bool = False,
     grad_x: bool = False,
@@ -305,8 +314,8 @@ def batch_mat_mul_v2(
         array([[ 0.,  1.],
                [-3.,  2.]])
     """
-    if _unknown:
-        raise BatchMatMulV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatMulV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

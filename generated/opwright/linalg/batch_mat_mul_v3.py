@@ -138,7 +138,10 @@ class BatchMatMulV3(TensorOp[Tout]):
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -164,6 +167,7 @@ class BatchMatMulV3(TensorOp[Tout]):
         y: Operand[Ub],
         Tout: type[Uout] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> BatchMatMulV3[Uout]:
         """Multiplies stacks of matrices, whose outer axes broadcast, to any dtype.
 
@@ -218,6 +222,8 @@ class BatchMatMulV3(TensorOp[Tout]):
             >>> batch_mat_mul_v3(pixels, weights, tf.int32).numpy().tolist()
             [[[500]], [[100]]]
         """
+        if _unknown:
+            raise BatchMatMulV3._create_refused((), _unknown)
         op: BatchMatMulV3[Uout] = new(BatchMatMulV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -266,7 +272,7 @@ def batch_mat_mul_v3(
     x: Operand[Ua],
     y: Operand[Ub],
     Tout: type[Uout] | DTypeLike,
-    *,
+    *_surplus: Never,
     adj_x: bool = False,
     adj_y: bool = False,
     grad_x: bool = False,
@@ -324,8 +330,8 @@ def batch_mat_mul_v3(
         >>> batch_mat_mul_v3(pixels, weights, tf.int32).numpy().tolist()
         [[[500]], [[100]]]
     """
-    if _unknown:
-        raise BatchMatMulV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatMulV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

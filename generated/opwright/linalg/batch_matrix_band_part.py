@@ -92,6 +92,8 @@ class BatchMatrixBandPart(TensorOp[T]):
         input: AnyOperand[U],
         num_lower: Operand[TInt64],
         num_upper: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchMatrixBandPart[U]:
         """Removed; MatrixBandPart takes stacks of matrices itself.
 
@@ -124,6 +126,8 @@ class BatchMatrixBandPart(TensorOp[T]):
             array([[[1, 2],
                     [0, 4]]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BatchMatrixBandPart._create_refused(_surplus, _unknown)
         op: BatchMatrixBandPart[U] = new(BatchMatrixBandPart)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def batch_matrix_band_part(
     input: AnyOperand[U],
     num_lower: Operand[TInt64],
     num_upper: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -201,8 +205,8 @@ def batch_matrix_band_part(
         array([[[1, 2],
                 [0, 4]]], dtype=int32)
     """
-    if _unknown:
-        raise BatchMatrixBandPart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixBandPart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

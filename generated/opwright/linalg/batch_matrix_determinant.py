@@ -83,7 +83,9 @@ class BatchMatrixDeterminant(TensorOp[T]):
         "BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant instead.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> BatchMatrixDeterminant[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BatchMatrixDeterminant[U]:
         """Removed; MatrixDeterminant takes stacks of matrices itself.
 
         Only graphs that were saved before GraphDef version 13 may have it, where it
@@ -109,6 +111,8 @@ class BatchMatrixDeterminant(TensorOp[T]):
             >>> opwright.linalg.matrix_determinant([[[3.0, 1.0], [4.0, 2.0]]]).numpy()
             array([2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise BatchMatrixDeterminant._create_refused(_surplus, _unknown)
         op: BatchMatrixDeterminant[U] = new(BatchMatrixDeterminant)
         fast_path_error = None
         try:
@@ -128,7 +132,7 @@ class BatchMatrixDeterminant(TensorOp[T]):
 )
 @explained
 def batch_matrix_determinant(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; MatrixDeterminant takes stacks of matrices itself.
 
@@ -155,8 +159,8 @@ def batch_matrix_determinant(
         >>> opwright.linalg.matrix_determinant([[[3.0, 1.0], [4.0, 2.0]]]).numpy()
         array([2.], dtype=float32)
     """
-    if _unknown:
-        raise BatchMatrixDeterminant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixDeterminant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

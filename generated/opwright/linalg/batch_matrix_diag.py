@@ -71,7 +71,9 @@ class BatchMatrixDiag(TensorOp[T]):
         "BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.",
         category=None,
     )
-    def create(scope: Scope, diagonal: AnyOperand[U]) -> BatchMatrixDiag[U]:
+    def create(
+        scope: Scope, diagonal: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> BatchMatrixDiag[U]:
         """Removed; MatrixDiag makes stacks of matrices itself.
 
         Only graphs that were saved before GraphDef version 14 may have it, where it
@@ -97,6 +99,8 @@ class BatchMatrixDiag(TensorOp[T]):
             >>> opwright.linalg.matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
             [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
         """
+        if _unknown or _surplus:
+            raise BatchMatrixDiag._create_refused(_surplus, _unknown)
         op: BatchMatrixDiag[U] = new(BatchMatrixDiag)
         fast_path_error = None
         try:
@@ -113,7 +117,10 @@ class BatchMatrixDiag(TensorOp[T]):
 )
 @explained
 def batch_matrix_diag(
-    diagonal: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    diagonal: AnyOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Removed; MatrixDiag makes stacks of matrices itself.
 
@@ -140,8 +147,8 @@ def batch_matrix_diag(
         >>> opwright.linalg.matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
         [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
     """
-    if _unknown:
-        raise BatchMatrixDiag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixDiag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

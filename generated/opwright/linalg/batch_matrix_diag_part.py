@@ -71,7 +71,9 @@ class BatchMatrixDiagPart(TensorOp[T]):
         "BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.",
         category=None,
     )
-    def create(scope: Scope, input: AnyOperand[U]) -> BatchMatrixDiagPart[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> BatchMatrixDiagPart[U]:
         """Removed; MatrixDiagPart takes stacks of matrices itself.
 
         Only graphs that were saved before GraphDef version 14 may have it, where it
@@ -97,6 +99,8 @@ class BatchMatrixDiagPart(TensorOp[T]):
             >>> opwright.linalg.matrix_diag_part([[[1, 2], [3, 4]]]).numpy()
             array([[1, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BatchMatrixDiagPart._create_refused(_surplus, _unknown)
         op: BatchMatrixDiagPart[U] = new(BatchMatrixDiagPart)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BatchMatrixDiagPart(TensorOp[T]):
 )
 @explained
 def batch_matrix_diag_part(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; MatrixDiagPart takes stacks of matrices itself.
 
@@ -143,8 +147,8 @@ def batch_matrix_diag_part(
         >>> opwright.linalg.matrix_diag_part([[[1, 2], [3, 4]]]).numpy()
         array([[1, 4]], dtype=int32)
     """
-    if _unknown:
-        raise BatchMatrixDiagPart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixDiagPart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -90,7 +90,10 @@ class BatchMatrixInverse(TensorOp[T]):
             self,
             *,
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -106,7 +109,7 @@ class BatchMatrixInverse(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
     ) -> BatchMatrixInverse[U]:
         """Removed; MatrixInverse inverts stacks of matrices itself.
 
@@ -136,6 +139,8 @@ class BatchMatrixInverse(TensorOp[T]):
             >>> opwright.linalg.matrix_inverse([[[2.0]], [[4.0]]]).numpy().tolist()
             [[[0.5]], [[0.25]]]
         """
+        if _unknown:
+            raise BatchMatrixInverse._create_refused((), _unknown)
         op: BatchMatrixInverse[U] = new(BatchMatrixInverse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -166,7 +171,7 @@ MERGE = BatchMatrixInverse.Options.merge
 @explained
 def batch_matrix_inverse(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     adjoint: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -198,8 +203,8 @@ def batch_matrix_inverse(
         >>> opwright.linalg.matrix_inverse([[[2.0]], [[4.0]]]).numpy().tolist()
         [[[0.5]], [[0.25]]]
     """
-    if _unknown:
-        raise BatchMatrixInverse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixInverse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

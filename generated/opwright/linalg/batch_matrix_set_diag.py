@@ -84,7 +84,11 @@ class BatchMatrixSetDiag(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, input: AnyOperand[U], diagonal: SameAnyOperand[U]
+        scope: Scope,
+        input: AnyOperand[U],
+        diagonal: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchMatrixSetDiag[U]:
         """Removed; MatrixSetDiag takes stacks of matrices itself.
 
@@ -113,6 +117,8 @@ class BatchMatrixSetDiag(TensorOp[T]):
             array([[[0, 2],
                     [3, 0]]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BatchMatrixSetDiag._create_refused(_surplus, _unknown)
         op: BatchMatrixSetDiag[U] = new(BatchMatrixSetDiag)
         fast_path_error = None
         try:
@@ -141,7 +147,7 @@ class BatchMatrixSetDiag(TensorOp[T]):
 def batch_matrix_set_diag(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -172,8 +178,8 @@ def batch_matrix_set_diag(
         array([[[0, 2],
                 [3, 0]]], dtype=int32)
     """
-    if _unknown:
-        raise BatchMatrixSetDiag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixSetDiag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -94,7 +94,10 @@ class BatchMatrixSolve(TensorOp[T]):
             self,
             *,
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -110,7 +113,11 @@ class BatchMatrixSolve(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BatchMatrixSolve[U]:
         """Removed; MatrixSolve takes stacks of matrices itself.
 
@@ -142,6 +149,8 @@ class BatchMatrixSolve(TensorOp[T]):
             >>> opwright.linalg.matrix_solve(a, b).numpy().tolist()
             [[[0.5]], [[0.25]]]
         """
+        if _unknown:
+            raise BatchMatrixSolve._create_refused((), _unknown)
         op: BatchMatrixSolve[U] = new(BatchMatrixSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -176,7 +185,7 @@ MERGE = BatchMatrixSolve.Options.merge
 def batch_matrix_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     adjoint: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -210,8 +219,8 @@ def batch_matrix_solve(
         >>> opwright.linalg.matrix_solve(a, b).numpy().tolist()
         [[[0.5]], [[0.25]]]
     """
-    if _unknown:
-        raise BatchMatrixSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

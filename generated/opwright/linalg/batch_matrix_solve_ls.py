@@ -98,7 +98,10 @@ class BatchMatrixSolveLs(TensorOp[T]):
             self,
             *,
             fast: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(fast=fast)
 
         def with_fast(self, fast: bool) -> Self:
@@ -119,6 +122,7 @@ class BatchMatrixSolveLs(TensorOp[T]):
         rhs: SameOperand[U],
         l2_regularizer: Operand[TFloat64],
         *options: Options,
+        **_unknown: Never,
     ) -> BatchMatrixSolveLs[U]:
         """Removed; MatrixSolveLs takes stacks of matrices itself.
 
@@ -152,6 +156,8 @@ class BatchMatrixSolveLs(TensorOp[T]):
             >>> opwright.linalg.matrix_solve_ls(a, [[[2.0], [4.0]]], 0.0).numpy()
             array([[[3.]]])
         """
+        if _unknown:
+            raise BatchMatrixSolveLs._create_refused((), _unknown)
         op: BatchMatrixSolveLs[U] = new(BatchMatrixSolveLs)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -188,7 +194,7 @@ def batch_matrix_solve_ls(
     matrix: Operand[U],
     rhs: SameOperand[U],
     l2_regularizer: Operand[TFloat64],
-    *,
+    *_surplus: Never,
     fast: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -225,8 +231,8 @@ def batch_matrix_solve_ls(
         >>> opwright.linalg.matrix_solve_ls(a, [[[2.0], [4.0]]], 0.0).numpy()
         array([[[3.]]])
     """
-    if _unknown:
-        raise BatchMatrixSolveLs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixSolveLs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -102,7 +102,10 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
             *,
             lower: bool = default(True),
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -121,7 +124,11 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BatchMatrixTriangularSolve[U]:
         """Removed; MatrixTriangularSolve takes stacks of matrices itself.
 
@@ -158,6 +165,8 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
             array([[[1.],
                     [2.]]], dtype=float32)
         """
+        if _unknown:
+            raise BatchMatrixTriangularSolve._create_refused((), _unknown)
         op: BatchMatrixTriangularSolve[U] = new(BatchMatrixTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +206,7 @@ MERGE = BatchMatrixTriangularSolve.Options.merge
 def batch_matrix_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     lower: bool = True,
     adjoint: bool = False,
     name: str | None = None,
@@ -237,8 +246,8 @@ def batch_matrix_triangular_solve(
         array([[[1.],
                 [2.]]], dtype=float32)
     """
-    if _unknown:
-        raise BatchMatrixTriangularSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchMatrixTriangularSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -85,7 +85,9 @@ class BatchSelfAdjointEig(TensorOp[T]):
         "BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> BatchSelfAdjointEig[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BatchSelfAdjointEig[U]:
         """Removed; SelfAdjointEigV2 takes stacks, and returns values and vectors
         apart.
 
@@ -116,6 +118,8 @@ class BatchSelfAdjointEig(TensorOp[T]):
             >>> np.concatenate([e.numpy()[:, None], v.numpy()], axis=1).shape
             (1, 3, 2)
         """
+        if _unknown or _surplus:
+            raise BatchSelfAdjointEig._create_refused(_surplus, _unknown)
         op: BatchSelfAdjointEig[U] = new(BatchSelfAdjointEig)
         fast_path_error = None
         try:
@@ -135,7 +139,7 @@ class BatchSelfAdjointEig(TensorOp[T]):
 )
 @explained
 def batch_self_adjoint_eig(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; SelfAdjointEigV2 takes stacks, and returns values and vectors apart.
 
@@ -166,8 +170,8 @@ def batch_self_adjoint_eig(
         >>> np.concatenate([e.numpy()[:, None], v.numpy()], axis=1).shape
         (1, 3, 2)
     """
-    if _unknown:
-        raise BatchSelfAdjointEig._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchSelfAdjointEig._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,7 +107,10 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
             self,
             *,
             compute_v: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -123,7 +126,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
         category=None,
     )
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
     ) -> BatchSelfAdjointEigV2[U]:
         """Removed; SelfAdjointEigV2 takes stacks of matrices itself.
 
@@ -157,6 +160,8 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
             >>> e.numpy().round(4)
             array([[1., 3.]], dtype=float32)
         """
+        if _unknown:
+            raise BatchSelfAdjointEigV2._create_refused((), _unknown)
         op: BatchSelfAdjointEigV2[U] = new(BatchSelfAdjointEigV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +194,7 @@ MERGE = BatchSelfAdjointEigV2.Options.merge
 @explained
 def batch_self_adjoint_eig_v2(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     compute_v: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -226,8 +231,8 @@ def batch_self_adjoint_eig_v2(
         >>> e.numpy().round(4)
         array([[1., 3.]], dtype=float32)
     """
-    if _unknown:
-        raise BatchSelfAdjointEigV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchSelfAdjointEigV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BatchSelfAdjointEigV2Outputs[U]
     try:

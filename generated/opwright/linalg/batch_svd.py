@@ -113,7 +113,10 @@ class BatchSvd(Op, Generic[T]):
             *,
             compute_uv: bool = default(True),
             full_matrices: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compute_uv=compute_uv, full_matrices=full_matrices)
 
         def with_compute_uv(self, compute_uv: bool) -> Self:
@@ -130,7 +133,9 @@ class BatchSvd(Op, Generic[T]):
     @deprecated(
         "BatchSvd was removed in GraphDef version 13. Use Svd instead.", category=None
     )
-    def create(scope: Scope, input: Operand[U], *options: Options) -> BatchSvd[U]:
+    def create(
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
+    ) -> BatchSvd[U]:
         """Removed; Svd takes stacks of matrices itself.
 
         Only graphs that were saved before GraphDef version 13 may have it, where it
@@ -165,6 +170,8 @@ class BatchSvd(Op, Generic[T]):
             >>> opwright.linalg.svd([[[3.0, 0.0], [0.0, -2.0]]])[0].numpy().round(4)
             array([[3., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise BatchSvd._create_refused((), _unknown)
         op: BatchSvd[U] = new(BatchSvd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +208,7 @@ MERGE = BatchSvd.Options.merge
 @explained
 def batch_svd(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     compute_uv: bool = True,
     full_matrices: bool = False,
     name: str | None = None,
@@ -240,8 +247,8 @@ def batch_svd(
         >>> opwright.linalg.svd([[[3.0, 0.0], [0.0, -2.0]]])[0].numpy().round(4)
         array([[3., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise BatchSvd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchSvd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BatchSvdOutputs[U]
     try:

@@ -94,7 +94,9 @@ class Cholesky(TensorOp[T]):
         return CholeskyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Cholesky[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Cholesky[U]:
         """Factors positive definite matrices into a lower triangle and its
         transpose.
 
@@ -136,6 +138,8 @@ class Cholesky(TensorOp[T]):
             >>> np.diag(cholesky(indefinite).numpy())
             array([nan, nan])
         """
+        if _unknown or _surplus:
+            raise Cholesky._create_refused(_surplus, _unknown)
         op: Cholesky[U] = new(Cholesky)
         fast_path_error = None
         try:
@@ -149,7 +153,7 @@ class Cholesky(TensorOp[T]):
 
 @explained
 def cholesky(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Factors positive definite matrices into a lower triangle and its transpose.
 
@@ -191,8 +195,8 @@ def cholesky(
         >>> np.diag(cholesky(indefinite).numpy())
         array([nan, nan])
     """
-    if _unknown:
-        raise Cholesky._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cholesky._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class CholeskyGrad(TensorOp[T]):
         return CholeskyGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, l: Operand[U], grad: SameOperand[U]) -> CholeskyGrad[U]:
+    def create(
+        scope: Scope,
+        l: Operand[U],
+        grad: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> CholeskyGrad[U]:
         """Turns a gradient for Cholesky factors into one for the matrices.
 
         With A = L * transpose(L), and `grad` the derivative of a function by L, gives
@@ -121,6 +127,8 @@ class CholeskyGrad(TensorOp[T]):
             >>> cholesky_grad(lower, [[1.0]]).numpy()  # of a square root: 1 / (2 * 2)
             array([[0.25]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise CholeskyGrad._create_refused(_surplus, _unknown)
         op: CholeskyGrad[U] = new(CholeskyGrad)
         fast_path_error = None
         try:
@@ -134,7 +142,11 @@ class CholeskyGrad(TensorOp[T]):
 
 @explained
 def cholesky_grad(
-    l: Operand[U], grad: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    l: Operand[U],
+    grad: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Turns a gradient for Cholesky factors into one for the matrices.
 
@@ -169,8 +181,8 @@ def cholesky_grad(
         >>> cholesky_grad(lower, [[1.0]]).numpy()  # of a square root: 1 / (2 * 2)
         array([[0.25]], dtype=float32)
     """
-    if _unknown:
-        raise CholeskyGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CholeskyGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -94,7 +94,11 @@ class ConjugateTranspose(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]
+        scope: Scope,
+        x: AnyOperand[U],
+        perm: Operand[Uperm],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConjugateTranspose[U]:
         """Puts the axes of a tensor into another order, and conjugates its elements.
 
@@ -127,6 +131,8 @@ class ConjugateTranspose(TensorOp[T]):
             array([[1.-2.j],
                    [0.-3.j]])
         """
+        if _unknown or _surplus:
+            raise ConjugateTranspose._create_refused(_surplus, _unknown)
         op: ConjugateTranspose[U] = new(ConjugateTranspose)
         fast_path_error = None
         try:
@@ -151,7 +157,7 @@ class ConjugateTranspose(TensorOp[T]):
 def conjugate_transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -185,8 +191,8 @@ def conjugate_transpose(
         array([[1.-2.j],
                [0.-3.j]])
     """
-    if _unknown:
-        raise ConjugateTranspose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConjugateTranspose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

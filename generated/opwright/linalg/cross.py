@@ -85,7 +85,13 @@ class Cross(TensorOp[T]):
         return CrossInputs(self)
 
     @staticmethod
-    def create(scope: Scope, a: Operand[U], b: SameOperand[U]) -> Cross[U]:
+    def create(
+        scope: Scope,
+        a: Operand[U],
+        b: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Cross[U]:
         """Computes cross products of vectors of length 3.
 
         Along the last axis, which must have size 3,
@@ -117,6 +123,8 @@ class Cross(TensorOp[T]):
             array([[ 0,  0,  1],
                    [ 0,  0, -1]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Cross._create_refused(_surplus, _unknown)
         op: Cross[U] = new(Cross)
         fast_path_error = None
         try:
@@ -139,7 +147,11 @@ class Cross(TensorOp[T]):
 
 @explained
 def cross(
-    a: Operand[U], b: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    a: Operand[U],
+    b: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes cross products of vectors of length 3.
 
@@ -171,8 +183,8 @@ def cross(
         array([[ 0,  0,  1],
                [ 0,  0, -1]], dtype=int32)
     """
-    if _unknown:
-        raise Cross._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cross._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

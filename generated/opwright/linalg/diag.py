@@ -86,7 +86,9 @@ class Diag(TensorOp[T]):
         return DiagInputs(self)
 
     @staticmethod
-    def create(scope: Scope, diagonal: Operand[U]) -> Diag[U]:
+    def create(
+        scope: Scope, diagonal: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Diag[U]:
         """Makes a tensor of twice the rank that is zero off its diagonal.
 
         For an input of axes i, j, ...
@@ -122,6 +124,8 @@ class Diag(TensorOp[T]):
             >>> diag([[1, 2]]).shape
             TensorShape([1, 2, 1, 2])
         """
+        if _unknown or _surplus:
+            raise Diag._create_refused(_surplus, _unknown)
         op: Diag[U] = new(Diag)
         fast_path_error = None
         try:
@@ -135,7 +139,7 @@ class Diag(TensorOp[T]):
 
 @explained
 def diag(
-    diagonal: Operand[U], *, name: str | None = None, **_unknown: Never
+    diagonal: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Makes a tensor of twice the rank that is zero off its diagonal.
 
@@ -172,8 +176,8 @@ def diag(
         >>> diag([[1, 2]]).shape
         TensorShape([1, 2, 1, 2])
     """
-    if _unknown:
-        raise Diag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Diag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

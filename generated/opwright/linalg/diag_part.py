@@ -83,7 +83,9 @@ class DiagPart(TensorOp[T]):
         return DiagPartInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> DiagPart[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> DiagPart[U]:
         """Takes the diagonal out of a tensor whose two halves of axes are alike.
 
         For an input whose sizes are the same row twice,
@@ -117,6 +119,8 @@ class DiagPart(TensorOp[T]):
             array([[ 0,  5],
                    [10, 15]])
         """
+        if _unknown or _surplus:
+            raise DiagPart._create_refused(_surplus, _unknown)
         op: DiagPart[U] = new(DiagPart)
         fast_path_error = None
         try:
@@ -130,7 +134,7 @@ class DiagPart(TensorOp[T]):
 
 @explained
 def diag_part(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the diagonal out of a tensor whose two halves of axes are alike.
 
@@ -165,8 +169,8 @@ def diag_part(
         array([[ 0,  5],
                [10, 15]])
     """
-    if _unknown:
-        raise DiagPart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DiagPart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

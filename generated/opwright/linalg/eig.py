@@ -118,7 +118,10 @@ class Eig(Op, Generic[Tout]):
             self,
             *,
             compute_v: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -130,7 +133,11 @@ class Eig(Op, Generic[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], Tout: type[Uout] | DTypeLike, *options: Options
+        scope: Scope,
+        input: Operand[U],
+        Tout: type[Uout] | DTypeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> Eig[Uout]:
         """Computes eigenvalues and eigenvectors of square matrices.
 
@@ -174,6 +181,8 @@ class Eig(Op, Generic[Tout]):
             >>> e.numpy()
             array([0.+1.j, 0.-1.j], dtype=complex64)
         """
+        if _unknown:
+            raise Eig._create_refused((), _unknown)
         op: Eig[Uout] = new(Eig)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +217,7 @@ MERGE = Eig.Options.merge
 def eig(
     input: Operand[U],
     Tout: type[Uout] | DTypeLike,
-    *,
+    *_surplus: Never,
     compute_v: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -253,8 +262,8 @@ def eig(
         >>> e.numpy()
         array([0.+1.j, 0.-1.j], dtype=complex64)
     """
-    if _unknown:
-        raise Eig._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Eig._refused(_surplus, _unknown)
     fast_path_error = None
     _result: EigOutputs[Uout]
     try:

@@ -101,7 +101,11 @@ class Einsum(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[AnyOperand[U]], equation: StringLike
+        scope: Scope,
+        inputs: Sequence[AnyOperand[U]],
+        equation: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Einsum[U]:
         """Sums products of one or two tensors over axes that an equation names.
 
@@ -152,6 +156,8 @@ class Einsum(TensorOp[T]):
             >>> einsum([queries], "ii->").numpy()
             np.float64(3.0)
         """
+        if _unknown or _surplus:
+            raise Einsum._create_refused(_surplus, _unknown)
         op: Einsum[U] = new(Einsum)
         fast_path_error = None
         try:
@@ -173,7 +179,7 @@ class Einsum(TensorOp[T]):
 def einsum(
     inputs: Sequence[AnyOperand[U]],
     equation: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -224,8 +230,8 @@ def einsum(
         >>> einsum([queries], "ii->").numpy()
         np.float64(3.0)
     """
-    if _unknown:
-        raise Einsum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Einsum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -109,7 +109,10 @@ class EuclideanNorm(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -125,6 +128,7 @@ class EuclideanNorm(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> EuclideanNorm[U]:
         """Computes the square root of the sum of squares along some axes.
 
@@ -166,6 +170,8 @@ class EuclideanNorm(TensorOp[T]):
             >>> euclidean_norm([[3.0, 4.0], [5.0, 12.0]], [1]).numpy()
             array([ 5., 13.], dtype=float32)
         """
+        if _unknown:
+            raise EuclideanNorm._create_refused((), _unknown)
         op: EuclideanNorm[U] = new(EuclideanNorm)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +214,7 @@ MERGE = EuclideanNorm.Options.merge
 def euclidean_norm(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -251,8 +257,8 @@ def euclidean_norm(
         >>> euclidean_norm([[3.0, 4.0], [5.0, 12.0]], [1]).numpy()
         array([ 5., 13.], dtype=float32)
     """
-    if _unknown:
-        raise EuclideanNorm._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EuclideanNorm._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

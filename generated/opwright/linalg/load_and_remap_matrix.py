@@ -109,7 +109,10 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
             self,
             *,
             max_rows_in_memory: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_rows_in_memory=max_rows_in_memory)
 
         def with_max_rows_in_memory(self, max_rows_in_memory: int) -> Self:
@@ -130,6 +133,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
         num_rows: int,
         num_cols: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadAndRemapMatrix:
         """Reads a matrix from a checkpoint, with rows and columns put in another
         order.
@@ -187,6 +191,8 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                    [7., 8.],
                    [1., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise LoadAndRemapMatrix._create_refused((), _unknown)
         op: LoadAndRemapMatrix = new(LoadAndRemapMatrix)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -257,7 +263,7 @@ def load_and_remap_matrix(
     initializing_values: Operand[TFloat32],
     num_rows: int,
     num_cols: int,
-    *,
+    *_surplus: Never,
     max_rows_in_memory: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -316,8 +322,8 @@ def load_and_remap_matrix(
                [7., 8.],
                [1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise LoadAndRemapMatrix._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadAndRemapMatrix._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -105,7 +105,9 @@ class LogMatrixDeterminant(Op, Generic[T]):
         return LogMatrixDeterminantInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> LogMatrixDeterminant[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> LogMatrixDeterminant[U]:
         """Computes signs of determinants, and logarithms of their magnitudes.
 
         For each matrix of a stack
@@ -143,6 +145,8 @@ class LogMatrixDeterminant(Op, Generic[T]):
             >>> sign.numpy(), round(float(log.numpy()), 3)
             (np.float32(-1.0), 138.155)
         """
+        if _unknown or _surplus:
+            raise LogMatrixDeterminant._create_refused(_surplus, _unknown)
         op: LogMatrixDeterminant[U] = new(LogMatrixDeterminant)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ class LogMatrixDeterminant(Op, Generic[T]):
 
 @explained
 def log_matrix_determinant(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> LogMatrixDeterminantOutputs[U]:
     """Computes signs of determinants, and logarithms of their magnitudes.
 
@@ -196,8 +200,8 @@ def log_matrix_determinant(
         >>> sign.numpy(), round(float(log.numpy()), 3)
         (np.float32(-1.0), 138.155)
     """
-    if _unknown:
-        raise LogMatrixDeterminant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogMatrixDeterminant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LogMatrixDeterminantOutputs[U]
     try:

@@ -129,8 +129,9 @@ class Lu(Op, Generic[T, OutputIdxType]):
     def create(
         scope: Scope,
         input: Operand[U],
-        *,
+        *_surplus: Never,
         output_idx_type: type[UOutputIdxType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> Lu[U, UOutputIdxType]:
         """Factors square matrices into triangles, with rows exchanged.
 
@@ -173,6 +174,8 @@ class Lu(Op, Generic[T, OutputIdxType]):
             >>> p.numpy()
             array([1, 0], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Lu._create_refused(_surplus, _unknown)
         op: Lu[U, UOutputIdxType] = new(Lu)
         fast_path_error = None
         try:
@@ -218,7 +221,7 @@ def lu(
 @explained
 def lu(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     output_idx_type: type[UOutputIdxType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +266,8 @@ def lu(
         >>> p.numpy()
         array([1, 0], dtype=int32)
     """
-    if _unknown:
-        raise Lu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Lu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LuOutputs[U, UOutputIdxType]
     try:

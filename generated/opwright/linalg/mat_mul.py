@@ -123,7 +123,10 @@ class MatMul(TensorOp[T]):
             transpose_b: bool = default(False),
             grad_a: bool = default(False),
             grad_b: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -149,7 +152,11 @@ class MatMul(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: SameOperand[U], *options: Options
+        scope: Scope,
+        a: Operand[U],
+        b: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> MatMul[U]:
         """Multiplies two matrices.
 
@@ -199,6 +206,8 @@ class MatMul(TensorOp[T]):
             array([[ 5., 11.],
                    [11., 25.]])
         """
+        if _unknown:
+            raise MatMul._create_refused((), _unknown)
         op: MatMul[U] = new(MatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +261,7 @@ MERGE = MatMul.Options.merge
 def mat_mul(
     a: Operand[U],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     grad_a: bool = False,
@@ -306,8 +315,8 @@ def mat_mul(
         array([[ 5., 11.],
                [11., 25.]])
     """
-    if _unknown:
-        raise MatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,6 +107,8 @@ class MatrixBandPart(TensorOp[T]):
         input: AnyOperand[U],
         num_lower: Operand[Uindex],
         num_upper: SameOperand[Uindex],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MatrixBandPart[U]:
         """Keeps the diagonals of matrices next to the main one, and zeroes the
         others.
@@ -148,6 +150,8 @@ class MatrixBandPart(TensorOp[T]):
                    [1, 1, 0],
                    [1, 1, 1]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixBandPart._create_refused(_surplus, _unknown)
         op: MatrixBandPart[U] = new(MatrixBandPart)
         fast_path_error = None
         try:
@@ -186,7 +190,7 @@ def matrix_band_part(
     input: AnyOperand[U],
     num_lower: Operand[Uindex],
     num_upper: SameOperand[Uindex],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -228,8 +232,8 @@ def matrix_band_part(
                [1, 1, 0],
                [1, 1, 1]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixBandPart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixBandPart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -83,7 +83,9 @@ class MatrixDeterminant(TensorOp[T]):
         return MatrixDeterminantInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> MatrixDeterminant[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixDeterminant[U]:
         """Computes determinants of square matrices.
 
         An LU factorization with partial pivoting is made of each matrix of a stack, and
@@ -114,6 +116,8 @@ class MatrixDeterminant(TensorOp[T]):
             >>> matrix_determinant(matrices).numpy()
             array([ 2., -1.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise MatrixDeterminant._create_refused(_surplus, _unknown)
         op: MatrixDeterminant[U] = new(MatrixDeterminant)
         fast_path_error = None
         try:
@@ -127,7 +131,7 @@ class MatrixDeterminant(TensorOp[T]):
 
 @explained
 def matrix_determinant(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Computes determinants of square matrices.
 
@@ -159,8 +163,8 @@ def matrix_determinant(
         >>> matrix_determinant(matrices).numpy()
         array([ 2., -1.], dtype=float32)
     """
-    if _unknown:
-        raise MatrixDeterminant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDeterminant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class MatrixDiag(TensorOp[T]):
         return MatrixDiagInputs(self)
 
     @staticmethod
-    def create(scope: Scope, diagonal: AnyOperand[U]) -> MatrixDiag[U]:
+    def create(
+        scope: Scope, diagonal: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixDiag[U]:
         """Makes square matrices of their main diagonals.
 
         For each row of the input,
@@ -105,6 +107,8 @@ class MatrixDiag(TensorOp[T]):
             >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
             [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
         """
+        if _unknown or _surplus:
+            raise MatrixDiag._create_refused(_surplus, _unknown)
         op: MatrixDiag[U] = new(MatrixDiag)
         fast_path_error = None
         try:
@@ -118,7 +122,10 @@ class MatrixDiag(TensorOp[T]):
 
 @explained
 def matrix_diag(
-    diagonal: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    diagonal: AnyOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Makes square matrices of their main diagonals.
 
@@ -151,8 +158,8 @@ def matrix_diag(
         >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
         [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
     """
-    if _unknown:
-        raise MatrixDiag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

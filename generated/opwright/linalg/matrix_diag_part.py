@@ -70,7 +70,9 @@ class MatrixDiagPart(TensorOp[T]):
         return MatrixDiagPartInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> MatrixDiagPart[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixDiagPart[U]:
         """Takes the main diagonals out of matrices.
 
         For each matrix of a stack, which need not be square,
@@ -99,6 +101,8 @@ class MatrixDiagPart(TensorOp[T]):
             >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()
             array([1, 5], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixDiagPart._create_refused(_surplus, _unknown)
         op: MatrixDiagPart[U] = new(MatrixDiagPart)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class MatrixDiagPart(TensorOp[T]):
 
 @explained
 def matrix_diag_part(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the main diagonals out of matrices.
 
@@ -142,8 +146,8 @@ def matrix_diag_part(
         >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()
         array([1, 5], dtype=int32)
     """
-    if _unknown:
-        raise MatrixDiagPart._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiagPart._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

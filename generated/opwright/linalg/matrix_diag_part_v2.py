@@ -98,6 +98,8 @@ class MatrixDiagPartV2(TensorOp[T]):
         input: AnyOperand[U],
         k: Operand[TInt32],
         padding_value: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MatrixDiagPartV2[U]:
         """Takes some of the diagonals out of matrices, as rows that start to the
         left.
@@ -137,6 +139,8 @@ class MatrixDiagPartV2(TensorOp[T]):
                    [1, 5, 9],
                    [4, 8, 0]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixDiagPartV2._create_refused(_surplus, _unknown)
         op: MatrixDiagPartV2[U] = new(MatrixDiagPartV2)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def matrix_diag_part_v2(
     input: AnyOperand[U],
     k: Operand[TInt32],
     padding_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -208,8 +212,8 @@ def matrix_diag_part_v2(
                [1, 5, 9],
                [4, 8, 0]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixDiagPartV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiagPartV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,7 +115,10 @@ class MatrixDiagPartV3(TensorOp[T]):
             align: Literal[
                 "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
             ] = default("RIGHT_LEFT"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(align=align)
 
         def with_align(
@@ -134,6 +137,7 @@ class MatrixDiagPartV3(TensorOp[T]):
         k: Operand[TInt32],
         padding_value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> MatrixDiagPartV3[U]:
         """Takes some of the diagonals out of matrices, as rows.
 
@@ -183,6 +187,8 @@ class MatrixDiagPartV3(TensorOp[T]):
             >>> matrix_diag_part_v3(matrix, -1, 0).numpy()
             array([4, 8], dtype=int32)
         """
+        if _unknown:
+            raise MatrixDiagPartV3._create_refused((), _unknown)
         op: MatrixDiagPartV3[U] = new(MatrixDiagPartV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def matrix_diag_part_v3(
     input: AnyOperand[U],
     k: Operand[TInt32],
     padding_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     align: Literal[
         "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
     ] = "RIGHT_LEFT",
@@ -282,8 +288,8 @@ def matrix_diag_part_v3(
         >>> matrix_diag_part_v3(matrix, -1, 0).numpy()
         array([4, 8], dtype=int32)
     """
-    if _unknown:
-        raise MatrixDiagPartV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiagPartV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

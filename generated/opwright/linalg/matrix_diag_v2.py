@@ -105,6 +105,8 @@ class MatrixDiagV2(TensorOp[T]):
         num_rows: Operand[TInt32],
         num_cols: Operand[TInt32],
         padding_value: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MatrixDiagV2[U]:
         """Makes matrices of some of their diagonals, which stand to the left.
 
@@ -149,6 +151,8 @@ class MatrixDiagV2(TensorOp[T]):
                    [0, 2, 5],
                    [0, 0, 3]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixDiagV2._create_refused(_surplus, _unknown)
         op: MatrixDiagV2[U] = new(MatrixDiagV2)
         fast_path_error = None
         try:
@@ -203,7 +207,7 @@ def matrix_diag_v2(
     num_rows: Operand[TInt32],
     num_cols: Operand[TInt32],
     padding_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -250,8 +254,8 @@ def matrix_diag_v2(
                [0, 2, 5],
                [0, 0, 3]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixDiagV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiagV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

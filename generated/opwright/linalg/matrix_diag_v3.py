@@ -121,7 +121,10 @@ class MatrixDiagV3(TensorOp[T]):
             align: Literal[
                 "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
             ] = default("RIGHT_LEFT"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(align=align)
 
         def with_align(
@@ -142,6 +145,7 @@ class MatrixDiagV3(TensorOp[T]):
         num_cols: Operand[TInt32],
         padding_value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> MatrixDiagV3[U]:
         """Makes matrices of some of their diagonals.
 
@@ -198,6 +202,8 @@ class MatrixDiagV3(TensorOp[T]):
                    [7, 0],
                    [0, 8]], dtype=int32)
         """
+        if _unknown:
+            raise MatrixDiagV3._create_refused((), _unknown)
         op: MatrixDiagV3[U] = new(MatrixDiagV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -262,7 +268,7 @@ def matrix_diag_v3(
     num_rows: Operand[TInt32],
     num_cols: Operand[TInt32],
     padding_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     align: Literal[
         "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
     ] = "RIGHT_LEFT",
@@ -321,8 +327,8 @@ def matrix_diag_v3(
                [7, 0],
                [0, 8]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixDiagV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixDiagV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

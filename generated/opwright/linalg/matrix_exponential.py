@@ -86,7 +86,9 @@ class MatrixExponential(TensorOp[T]):
         "MatrixExponential was removed in GraphDef version 27. Use Python implementation tf.linalg.matrix_exponential instead.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> MatrixExponential[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixExponential[U]:
         """Removed; tf.linalg.expm computes it of other ops.
 
         Only graphs that were saved before GraphDef version 27 may have it. For each
@@ -116,6 +118,8 @@ class MatrixExponential(TensorOp[T]):
             array([[1., 2.],
                    [0., 1.]])
         """
+        if _unknown or _surplus:
+            raise MatrixExponential._create_refused(_surplus, _unknown)
         op: MatrixExponential[U] = new(MatrixExponential)
         fast_path_error = None
         try:
@@ -133,7 +137,7 @@ class MatrixExponential(TensorOp[T]):
 )
 @explained
 def matrix_exponential(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; tf.linalg.expm computes it of other ops.
 
@@ -164,8 +168,8 @@ def matrix_exponential(
         array([[1., 2.],
                [0., 1.]])
     """
-    if _unknown:
-        raise MatrixExponential._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixExponential._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

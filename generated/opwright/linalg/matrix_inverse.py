@@ -100,7 +100,10 @@ class MatrixInverse(TensorOp[T]):
             self,
             *,
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -111,7 +114,9 @@ class MatrixInverse(TensorOp[T]):
         return MatrixInverseInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> MatrixInverse[U]:
+    def create(
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
+    ) -> MatrixInverse[U]:
         """Inverts square matrices.
 
         For each matrix A of a stack the matrix X with A * X = 1, or, where `adjoint` is
@@ -148,6 +153,8 @@ class MatrixInverse(TensorOp[T]):
             array([[ 0.5  ,  0.   ],
                    [-0.125,  0.25 ]], dtype=float32)
         """
+        if _unknown:
+            raise MatrixInverse._create_refused((), _unknown)
         op: MatrixInverse[U] = new(MatrixInverse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -174,7 +181,7 @@ MERGE = MatrixInverse.Options.merge
 @explained
 def matrix_inverse(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     adjoint: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -214,8 +221,8 @@ def matrix_inverse(
         array([[ 0.5  ,  0.   ],
                [-0.125,  0.25 ]], dtype=float32)
     """
-    if _unknown:
-        raise MatrixInverse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixInverse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

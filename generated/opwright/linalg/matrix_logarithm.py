@@ -75,7 +75,9 @@ class MatrixLogarithm(TensorOp[T]):
         return MatrixLogarithmInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> MatrixLogarithm[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixLogarithm[U]:
         """Computes principal logarithms of square matrices.
 
         For each matrix A of a stack the L with exp(L) = A whose eigenvalues have
@@ -107,6 +109,8 @@ class MatrixLogarithm(TensorOp[T]):
             array([[-0.    , -1.5708],
                    [ 1.5708, -0.    ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise MatrixLogarithm._create_refused(_surplus, _unknown)
         op: MatrixLogarithm[U] = new(MatrixLogarithm)
         fast_path_error = None
         try:
@@ -120,7 +124,7 @@ class MatrixLogarithm(TensorOp[T]):
 
 @explained
 def matrix_logarithm(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Computes principal logarithms of square matrices.
 
@@ -153,8 +157,8 @@ def matrix_logarithm(
         array([[-0.    , -1.5708],
                [ 1.5708, -0.    ]], dtype=float32)
     """
-    if _unknown:
-        raise MatrixLogarithm._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixLogarithm._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -82,7 +82,11 @@ class MatrixSetDiag(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], diagonal: SameAnyOperand[U]
+        scope: Scope,
+        input: AnyOperand[U],
+        diagonal: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MatrixSetDiag[U]:
         """Replaces the main diagonals of matrices.
 
@@ -114,6 +118,8 @@ class MatrixSetDiag(TensorOp[T]):
             array([[0, 2, 3],
                    [4, 0, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixSetDiag._create_refused(_surplus, _unknown)
         op: MatrixSetDiag[U] = new(MatrixSetDiag)
         fast_path_error = None
         try:
@@ -138,7 +144,7 @@ class MatrixSetDiag(TensorOp[T]):
 def matrix_set_diag(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -171,8 +177,8 @@ def matrix_set_diag(
         array([[0, 2, 3],
                [4, 0, 6]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixSetDiag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSetDiag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

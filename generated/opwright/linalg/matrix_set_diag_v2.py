@@ -98,6 +98,8 @@ class MatrixSetDiagV2(TensorOp[T]):
         input: AnyOperand[U],
         diagonal: SameAnyOperand[U],
         k: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> MatrixSetDiagV2[U]:
         """Replaces some of the diagonals of matrices, by rows that start to the
         left.
@@ -137,6 +139,8 @@ class MatrixSetDiagV2(TensorOp[T]):
                    [8, 2, 0],
                    [0, 9, 3]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise MatrixSetDiagV2._create_refused(_surplus, _unknown)
         op: MatrixSetDiagV2[U] = new(MatrixSetDiagV2)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def matrix_set_diag_v2(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],
     k: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -209,8 +213,8 @@ def matrix_set_diag_v2(
                [8, 2, 0],
                [0, 9, 3]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixSetDiagV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSetDiagV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

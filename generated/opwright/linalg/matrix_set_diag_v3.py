@@ -114,7 +114,10 @@ class MatrixSetDiagV3(TensorOp[T]):
             align: Literal[
                 "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
             ] = default("RIGHT_LEFT"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(align=align)
 
         def with_align(
@@ -133,6 +136,7 @@ class MatrixSetDiagV3(TensorOp[T]):
         diagonal: SameAnyOperand[U],
         k: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> MatrixSetDiagV3[U]:
         """Replaces some of the diagonals of matrices.
 
@@ -181,6 +185,8 @@ class MatrixSetDiagV3(TensorOp[T]):
             array([[0, 9, 0],
                    [0, 0, 9]], dtype=int32)
         """
+        if _unknown:
+            raise MatrixSetDiagV3._create_refused((), _unknown)
         op: MatrixSetDiagV3[U] = new(MatrixSetDiagV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -226,7 +232,7 @@ def matrix_set_diag_v3(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],
     k: Operand[TInt32],
-    *,
+    *_surplus: Never,
     align: Literal[
         "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
     ] = "RIGHT_LEFT",
@@ -280,8 +286,8 @@ def matrix_set_diag_v3(
         array([[0, 9, 0],
                [0, 0, 9]], dtype=int32)
     """
-    if _unknown:
-        raise MatrixSetDiagV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSetDiagV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

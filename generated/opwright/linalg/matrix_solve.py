@@ -104,7 +104,10 @@ class MatrixSolve(TensorOp[T]):
             self,
             *,
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -116,7 +119,11 @@ class MatrixSolve(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> MatrixSolve[U]:
         """Solves systems of linear equations with square matrices.
 
@@ -156,6 +163,8 @@ class MatrixSolve(TensorOp[T]):
             array([[0.8],
                    [1.4]], dtype=float32)
         """
+        if _unknown:
+            raise MatrixSolve._create_refused((), _unknown)
         op: MatrixSolve[U] = new(MatrixSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -186,7 +195,7 @@ MERGE = MatrixSolve.Options.merge
 def matrix_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     adjoint: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -228,8 +237,8 @@ def matrix_solve(
         array([[0.8],
                [1.4]], dtype=float32)
     """
-    if _unknown:
-        raise MatrixSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

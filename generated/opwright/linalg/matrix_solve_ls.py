@@ -112,7 +112,10 @@ class MatrixSolveLs(TensorOp[T]):
             self,
             *,
             fast: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(fast=fast)
 
         def with_fast(self, fast: bool) -> Self:
@@ -129,6 +132,7 @@ class MatrixSolveLs(TensorOp[T]):
         rhs: SameOperand[U],
         l2_regularizer: Operand[TFloat64],
         *options: Options,
+        **_unknown: Never,
     ) -> MatrixSolveLs[U]:
         """Solves least squares problems, with a penalty on large solutions.
 
@@ -176,6 +180,8 @@ class MatrixSolveLs(TensorOp[T]):
             array([[1.],
                    [2.]])
         """
+        if _unknown:
+            raise MatrixSolveLs._create_refused((), _unknown)
         op: MatrixSolveLs[U] = new(MatrixSolveLs)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +214,7 @@ def matrix_solve_ls(
     matrix: Operand[U],
     rhs: SameOperand[U],
     l2_regularizer: Operand[TFloat64],
-    *,
+    *_surplus: Never,
     fast: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -257,8 +263,8 @@ def matrix_solve_ls(
         array([[1.],
                [2.]])
     """
-    if _unknown:
-        raise MatrixSolveLs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSolveLs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -88,7 +88,9 @@ class MatrixSquareRoot(TensorOp[T]):
         return MatrixSquareRootInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> MatrixSquareRoot[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> MatrixSquareRoot[U]:
         """Computes principal square roots of square matrices.
 
         For each matrix A of a stack the R with R * R = A whose eigenvalues have no
@@ -125,6 +127,8 @@ class MatrixSquareRoot(TensorOp[T]):
             array([[5., 4.],
                    [4., 5.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise MatrixSquareRoot._create_refused(_surplus, _unknown)
         op: MatrixSquareRoot[U] = new(MatrixSquareRoot)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ class MatrixSquareRoot(TensorOp[T]):
 
 @explained
 def matrix_square_root(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Computes principal square roots of square matrices.
 
@@ -176,8 +180,8 @@ def matrix_square_root(
         array([[5., 4.],
                [4., 5.]], dtype=float32)
     """
-    if _unknown:
-        raise MatrixSquareRoot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixSquareRoot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,7 +108,10 @@ class MatrixTriangularSolve(TensorOp[T]):
             *,
             lower: bool = default(True),
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -123,7 +126,11 @@ class MatrixTriangularSolve(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> MatrixTriangularSolve[U]:
         """Solves systems of equations with triangular matrices, by substitution.
 
@@ -167,6 +174,8 @@ class MatrixTriangularSolve(TensorOp[T]):
             array([[1.5],
                    [1. ]], dtype=float32)
         """
+        if _unknown:
+            raise MatrixTriangularSolve._create_refused((), _unknown)
         op: MatrixTriangularSolve[U] = new(MatrixTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -202,7 +211,7 @@ MERGE = MatrixTriangularSolve.Options.merge
 def matrix_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     lower: bool = True,
     adjoint: bool = False,
     name: str | None = None,
@@ -249,8 +258,8 @@ def matrix_triangular_solve(
         array([[1.5],
                [1. ]], dtype=float32)
     """
-    if _unknown:
-        raise MatrixTriangularSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MatrixTriangularSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

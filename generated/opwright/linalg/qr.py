@@ -120,7 +120,10 @@ class Qr(Op, Generic[T]):
             self,
             *,
             full_matrices: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(full_matrices=full_matrices)
 
         def with_full_matrices(self, full_matrices: bool) -> Self:
@@ -131,7 +134,9 @@ class Qr(Op, Generic[T]):
         return QrInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> Qr[U]:
+    def create(
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
+    ) -> Qr[U]:
         """Factors matrices into orthonormal columns and an upper triangle.
 
         For each matrix A of m rows and n columns, with k = min(m, n), by Householder
@@ -178,6 +183,8 @@ class Qr(Op, Generic[T]):
             array([[3., 5.],
                    [4., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise Qr._create_refused((), _unknown)
         op: Qr[U] = new(Qr)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +213,7 @@ MERGE = Qr.Options.merge
 @explained
 def qr(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     full_matrices: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +262,8 @@ def qr(
         array([[3., 5.],
                [4., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise Qr._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Qr._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QrOutputs[U]
     try:

@@ -150,7 +150,10 @@ class QuantizedMatMul(Op, Generic[Toutput]):
             *,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(transpose_a=transpose_a, transpose_b=transpose_b)
 
         def with_transpose_a(self, transpose_a: bool) -> Self:
@@ -205,6 +208,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         *options: Options,
         Toutput: type[Uoutput] | DTypeLike = "qint32",
         Tactivation: type[TQuantized] | DTypeLike = TQuint8,
+        **_unknown: Never,
     ) -> QuantizedMatMul[Uoutput]:
         """Multiplies two matrices of 8-bit codes, which stand for ranges of floats.
 
@@ -262,6 +266,8 @@ class QuantizedMatMul(Op, Generic[Toutput]):
             >>> out.numpy()  # ranges where each code is its own value
             array([[70]], dtype=int32)
         """
+        if _unknown:
+            raise QuantizedMatMul._create_refused((), _unknown)
         op: QuantizedMatMul[Uoutput] = new(QuantizedMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -352,7 +358,7 @@ def quantized_mat_mul(
     max_a: Operand[TFloat32],
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
@@ -414,8 +420,8 @@ def quantized_mat_mul(
         >>> out.numpy()  # ranges where each code is its own value
         array([[70]], dtype=int32)
     """
-    if _unknown:
-        raise QuantizedMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMatMulOutputs[Uoutput]
     try:

@@ -167,7 +167,10 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -231,6 +234,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         max_b: Operand[TFloat32],
         *options: Options,
         Toutput: type[Uoutput] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedMatMulWithBias[Uoutput]:
         """Multiplies two matrices of 8-bit codes and adds a bias, by oneDNN.
 
@@ -295,6 +299,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
             >>> out.numpy()
             array([[170]], dtype=int32)
         """
+        if _unknown:
+            raise QuantizedMatMulWithBias._create_refused((), _unknown)
         op: QuantizedMatMulWithBias[Uoutput] = new(QuantizedMatMulWithBias)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -385,7 +391,7 @@ def quantized_mat_mul_with_bias(
     max_a: Operand[TFloat32],
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
@@ -456,8 +462,8 @@ def quantized_mat_mul_with_bias(
         >>> out.numpy()
         array([[170]], dtype=int32)
     """
-    if _unknown:
-        raise QuantizedMatMulWithBias._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMulWithBias._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMatMulWithBiasOutputs[Uoutput]
     try:

@@ -162,7 +162,10 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -226,6 +229,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         max_b: Operand[TFloat32],
         *options: Options,
         Toutput: type[Uoutput] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedMatMulWithBiasAndRelu[Uoutput]:
         """Multiplies two matrices of 8-bit codes, adds a bias, and cuts off below 0.
 
@@ -289,6 +293,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
             >>> out.numpy()  # 70 + 10, and -70 + 20 cut off
             array([[80,  0]], dtype=int32)
         """
+        if _unknown:
+            raise QuantizedMatMulWithBiasAndRelu._create_refused((), _unknown)
         op: QuantizedMatMulWithBiasAndRelu[Uoutput] = new(
             QuantizedMatMulWithBiasAndRelu
         )
@@ -381,7 +387,7 @@ def quantized_mat_mul_with_bias_and_relu(
     max_a: Operand[TFloat32],
     min_b: Operand[TFloat32],
     max_b: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
@@ -450,8 +456,8 @@ def quantized_mat_mul_with_bias_and_relu(
         >>> out.numpy()  # 70 + 10, and -70 + 20 cut off
         array([[80,  0]], dtype=int32)
     """
-    if _unknown:
-        raise QuantizedMatMulWithBiasAndRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMulWithBiasAndRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluOutputs[Uoutput]
     try:

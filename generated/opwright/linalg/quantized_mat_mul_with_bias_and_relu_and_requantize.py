@@ -172,7 +172,10 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -242,6 +245,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         max_freezed_output: Operand[TFloat32],
         *options: Options,
         Toutput: type[Uoutput] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput]:
         """Multiplies matrices of 8-bit codes, adds a bias, cuts off, and
         requantizes.
@@ -309,6 +313,10 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
             >>> out.numpy()  # 80 and 0, in steps of 0.5
             array([[160,   0]], dtype=uint8)
         """
+        if _unknown:
+            raise QuantizedMatMulWithBiasAndReluAndRequantize._create_refused(
+                (), _unknown
+            )
         op: QuantizedMatMulWithBiasAndReluAndRequantize[Uoutput] = new(
             QuantizedMatMulWithBiasAndReluAndRequantize
         )
@@ -419,7 +427,7 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     max_b: Operand[TFloat32],
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
@@ -492,8 +500,8 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
         >>> out.numpy()  # 80 and 0, in steps of 0.5
         array([[160,   0]], dtype=uint8)
     """
-    if _unknown:
-        raise QuantizedMatMulWithBiasAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMulWithBiasAndReluAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
     try:

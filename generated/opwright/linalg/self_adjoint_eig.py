@@ -85,7 +85,9 @@ class SelfAdjointEig(TensorOp[T]):
         "SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
         category=None,
     )
-    def create(scope: Scope, input: Operand[U]) -> SelfAdjointEig[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> SelfAdjointEig[U]:
         """Removed; SelfAdjointEigV2 returns values and vectors apart.
 
         Only graphs that were saved before GraphDef version 11 may have it. There the
@@ -116,6 +118,8 @@ class SelfAdjointEig(TensorOp[T]):
             >>> np.vstack([e.numpy(), v.numpy()]).shape  # what SelfAdjointEig gave
             (3, 2)
         """
+        if _unknown or _surplus:
+            raise SelfAdjointEig._create_refused(_surplus, _unknown)
         op: SelfAdjointEig[U] = new(SelfAdjointEig)
         fast_path_error = None
         try:
@@ -133,7 +137,7 @@ class SelfAdjointEig(TensorOp[T]):
 )
 @explained
 def self_adjoint_eig(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Removed; SelfAdjointEigV2 returns values and vectors apart.
 
@@ -165,8 +169,8 @@ def self_adjoint_eig(
         >>> np.vstack([e.numpy(), v.numpy()]).shape  # what SelfAdjointEig gave
         (3, 2)
     """
-    if _unknown:
-        raise SelfAdjointEig._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SelfAdjointEig._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -118,7 +118,10 @@ class SelfAdjointEigV2(Op, Generic[T]):
             self,
             *,
             compute_v: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -130,7 +133,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
     ) -> SelfAdjointEigV2[U]:
         """Computes eigenvalues and eigenvectors of Hermitian matrices.
 
@@ -178,6 +181,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
             array([[0.7071, 0.7071],
                    [0.7071, 0.7071]], dtype=float32)
         """
+        if _unknown:
+            raise SelfAdjointEigV2._create_refused((), _unknown)
         op: SelfAdjointEigV2[U] = new(SelfAdjointEigV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +211,7 @@ MERGE = SelfAdjointEigV2.Options.merge
 @explained
 def self_adjoint_eig_v2(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     compute_v: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -256,8 +261,8 @@ def self_adjoint_eig_v2(
         array([[0.7071, 0.7071],
                [0.7071, 0.7071]], dtype=float32)
     """
-    if _unknown:
-        raise SelfAdjointEigV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SelfAdjointEigV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SelfAdjointEigV2Outputs[U]
     try:

@@ -131,7 +131,10 @@ class Svd(Op, Generic[T]):
             *,
             compute_uv: bool = default(True),
             full_matrices: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(compute_uv=compute_uv, full_matrices=full_matrices)
 
         def with_compute_uv(self, compute_uv: bool) -> Self:
@@ -145,7 +148,9 @@ class Svd(Op, Generic[T]):
         return SvdInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> Svd[U]:
+    def create(
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
+    ) -> Svd[U]:
         """Computes singular values of matrices, and the vectors that belong to them.
 
         For each matrix A of m rows and n columns, with k = min(m, n),
@@ -197,6 +202,8 @@ class Svd(Op, Generic[T]):
                    [3., 0.],
                    [0., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise Svd._create_refused((), _unknown)
         op: Svd[U] = new(Svd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +237,7 @@ MERGE = Svd.Options.merge
 @explained
 def svd(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     compute_uv: bool = True,
     full_matrices: bool = False,
     name: str | None = None,
@@ -286,8 +293,8 @@ def svd(
                [3., 0.],
                [0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise Svd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Svd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SvdOutputs[U]
     try:

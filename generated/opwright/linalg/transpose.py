@@ -98,7 +98,13 @@ class Transpose(TensorOp[T]):
         return TransposeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]) -> Transpose[U]:
+    def create(
+        scope: Scope,
+        x: AnyOperand[U],
+        perm: Operand[Uperm],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Transpose[U]:
         """Puts the axes of a tensor into another order.
 
         Axis i of the output is axis perm[i] of the input:
@@ -138,6 +144,8 @@ class Transpose(TensorOp[T]):
             >>> transpose(np.zeros((8, 32, 48, 3)), [0, 3, 1, 2]).shape
             TensorShape([8, 3, 32, 48])
         """
+        if _unknown or _surplus:
+            raise Transpose._create_refused(_surplus, _unknown)
         op: Transpose[U] = new(Transpose)
         fast_path_error = None
         try:
@@ -162,7 +170,7 @@ class Transpose(TensorOp[T]):
 def transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -203,8 +211,8 @@ def transpose(
         >>> transpose(np.zeros((8, 32, 48, 3)), [0, 3, 1, 2]).shape
         TensorShape([8, 3, 32, 48])
     """
-    if _unknown:
-        raise Transpose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Transpose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

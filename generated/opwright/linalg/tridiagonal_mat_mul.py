@@ -101,6 +101,8 @@ class TridiagonalMatMul(TensorOp[T]):
         maindiag: SameOperand[U],
         subdiag: SameOperand[U],
         rhs: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TridiagonalMatMul[U]:
         """Multiplies matrices of three diagonals with others.
 
@@ -144,6 +146,8 @@ class TridiagonalMatMul(TensorOp[T]):
                    [  2.],
                    [-14.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise TridiagonalMatMul._create_refused(_surplus, _unknown)
         op: TridiagonalMatMul[U] = new(TridiagonalMatMul)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def tridiagonal_mat_mul(
     maindiag: SameOperand[U],
     subdiag: SameOperand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -216,8 +220,8 @@ def tridiagonal_mat_mul(
                [  2.],
                [-14.]], dtype=float32)
     """
-    if _unknown:
-        raise TridiagonalMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TridiagonalMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,7 +115,10 @@ class TridiagonalSolve(TensorOp[T]):
             *,
             partial_pivoting: bool = default(True),
             perturb_singular: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 partial_pivoting=partial_pivoting, perturb_singular=perturb_singular
             )
@@ -132,7 +135,11 @@ class TridiagonalSolve(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, diagonals: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        diagonals: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> TridiagonalSolve[U]:
         """Solves systems of equations with matrices of three diagonals.
 
@@ -180,6 +187,8 @@ class TridiagonalSolve(TensorOp[T]):
                    [1.],
                    [1.]], dtype=float32)
         """
+        if _unknown:
+            raise TridiagonalSolve._create_refused((), _unknown)
         op: TridiagonalSolve[U] = new(TridiagonalSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +227,7 @@ MERGE = TridiagonalSolve.Options.merge
 def tridiagonal_solve(
     diagonals: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     partial_pivoting: bool = True,
     perturb_singular: bool = False,
     name: str | None = None,
@@ -270,8 +279,8 @@ def tridiagonal_solve(
                [1.],
                [1.]], dtype=float32)
     """
-    if _unknown:
-        raise TridiagonalSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TridiagonalSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

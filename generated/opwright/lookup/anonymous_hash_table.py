@@ -76,7 +76,11 @@ class AnonymousHashTable(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, key_dtype: AnyDTypeLike, value_dtype: AnyDTypeLike
+        scope: Scope,
+        key_dtype: AnyDTypeLike,
+        value_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousHashTable:
         """Makes a table that is filled once and then only read.
 
@@ -114,6 +118,8 @@ class AnonymousHashTable(TensorOp[TResource]):
             ...     table, ["blue", "green"], np.int64(-1)).numpy()
             array([ 5, -1])
         """
+        if _unknown or _surplus:
+            raise AnonymousHashTable._create_refused(_surplus, _unknown)
         op: AnonymousHashTable = new(AnonymousHashTable)
         fast_path_error = None
         try:
@@ -146,7 +152,7 @@ class AnonymousHashTable(TensorOp[TResource]):
 def anonymous_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -185,8 +191,8 @@ def anonymous_hash_table(
         ...     table, ["blue", "green"], np.int64(-1)).numpy()
         array([ 5, -1])
     """
-    if _unknown:
-        raise AnonymousHashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousHashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

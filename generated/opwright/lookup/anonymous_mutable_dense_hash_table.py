@@ -125,7 +125,10 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
             value_shape: ShapeLike = default(()),
             initial_num_buckets: int = default(131072),
             max_load_factor: float = default(0.8),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 value_shape=value_shape,
                 initial_num_buckets=initial_num_buckets,
@@ -152,6 +155,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         deleted_key: SameAnyOperand[UKeyDtype],
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> AnonymousMutableDenseHashTable:
         """Makes a table in one block of memory, for many numbers that change.
 
@@ -207,6 +211,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
             >>> opwright.lookup.lookup_table_find_v2(table, np.int64([20, 30]), 0.0).numpy()
             array([2., 0.], dtype=float32)
         """
+        if _unknown:
+            raise AnonymousMutableDenseHashTable._create_refused((), _unknown)
         op: AnonymousMutableDenseHashTable = new(AnonymousMutableDenseHashTable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def anonymous_mutable_dense_hash_table(
     empty_key: AnyOperand[UKeyDtype],
     deleted_key: SameAnyOperand[UKeyDtype],
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     value_shape: ShapeLike = (),
     initial_num_buckets: int = 131072,
     max_load_factor: float = 0.8,
@@ -322,8 +328,8 @@ def anonymous_mutable_dense_hash_table(
         >>> opwright.lookup.lookup_table_find_v2(table, np.int64([20, 30]), 0.0).numpy()
         array([2., 0.], dtype=float32)
     """
-    if _unknown:
-        raise AnonymousMutableDenseHashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMutableDenseHashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

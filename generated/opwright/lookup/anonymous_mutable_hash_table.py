@@ -77,7 +77,11 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, key_dtype: AnyDTypeLike, value_dtype: AnyDTypeLike
+        scope: Scope,
+        key_dtype: AnyDTypeLike,
+        value_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousMutableHashTable:
         """Makes a table from keys to single values that can change.
 
@@ -114,6 +118,8 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
             ...     table, ["blue", "green"], np.int64(-1)).numpy()
             array([ 5, -1])
         """
+        if _unknown or _surplus:
+            raise AnonymousMutableHashTable._create_refused(_surplus, _unknown)
         op: AnonymousMutableHashTable = new(AnonymousMutableHashTable)
         fast_path_error = None
         try:
@@ -146,7 +152,7 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
 def anonymous_mutable_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
@@ -184,8 +190,8 @@ def anonymous_mutable_hash_table(
         ...     table, ["blue", "green"], np.int64(-1)).numpy()
         array([ 5, -1])
     """
-    if _unknown:
-        raise AnonymousMutableHashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMutableHashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -96,7 +96,10 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
             self,
             *,
             value_shape: ShapeLike = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(value_shape=value_shape)
 
         def with_value_shape(self, value_shape: ShapeLike) -> Self:
@@ -112,6 +115,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> AnonymousMutableHashTableOfTensors:
         """Makes a table from keys to vectors that can change.
 
@@ -154,6 +158,8 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
             array([[2., 4.],
                    [0., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise AnonymousMutableHashTableOfTensors._create_refused((), _unknown)
         op: AnonymousMutableHashTableOfTensors = new(AnonymousMutableHashTableOfTensors)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +203,7 @@ MERGE = AnonymousMutableHashTableOfTensors.Options.merge
 def anonymous_mutable_hash_table_of_tensors(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     value_shape: ShapeLike = (),
     name: str | None = None,
     **_unknown: Never,
@@ -241,8 +247,8 @@ def anonymous_mutable_hash_table_of_tensors(
         array([[2., 4.],
                [0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise AnonymousMutableHashTableOfTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousMutableHashTableOfTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

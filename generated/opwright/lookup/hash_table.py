@@ -101,7 +101,10 @@ class HashTable(TensorOp[TString]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -127,6 +130,7 @@ class HashTable(TensorOp[TString]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> HashTable:
         """Makes or finds a table that is filled once and then only read, for old
         graphs.
@@ -172,6 +176,8 @@ class HashTable(TensorOp[TString]):
             ...     print(session.run(size))
             0
         """
+        if _unknown:
+            raise HashTable._create_refused((), _unknown)
         op: HashTable = new(HashTable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -221,7 +227,7 @@ MERGE = HashTable.Options.merge
 def hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -268,8 +274,8 @@ def hash_table(
         ...     print(session.run(size))
         0
     """
-    if _unknown:
-        raise HashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

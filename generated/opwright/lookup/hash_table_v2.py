@@ -105,7 +105,10 @@ class HashTableV2(TensorOp[TResource]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -131,6 +134,7 @@ class HashTableV2(TensorOp[TResource]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> HashTableV2:
         """Makes or finds a table that is filled once and then only read, by name.
 
@@ -179,6 +183,8 @@ class HashTableV2(TensorOp[TResource]):
             ...     table, ["blue", "green"], np.int64(-1)).numpy()
             array([ 5, -1])
         """
+        if _unknown:
+            raise HashTableV2._create_refused((), _unknown)
         op: HashTableV2 = new(HashTableV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ MERGE = HashTableV2.Options.merge
 def hash_table_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -279,8 +285,8 @@ def hash_table_v2(
         ...     table, ["blue", "green"], np.int64(-1)).numpy()
         array([ 5, -1])
     """
-    if _unknown:
-        raise HashTableV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HashTableV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -90,6 +90,8 @@ class InitializeTable(Op):
         table_handle: TensorOperand[TString],
         keys: AnyOperand[Ukey],
         values: AnyOperand[Uval],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InitializeTable:
         """Fills a table that can be filled once, by reference.
 
@@ -126,6 +128,8 @@ class InitializeTable(Op):
             ...     print(session.run(found))
             [5]
         """
+        if _unknown or _surplus:
+            raise InitializeTable._create_refused(_surplus, _unknown)
         op: InitializeTable = new(InitializeTable)
         fast_path_error = None
         try:
@@ -149,7 +153,7 @@ def initialize_table(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Ukey],
     values: AnyOperand[Uval],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -188,8 +192,8 @@ def initialize_table(
         ...     print(session.run(found))
         [5]
     """
-    if _unknown:
-        raise InitializeTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InitializeTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

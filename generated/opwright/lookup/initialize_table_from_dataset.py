@@ -79,6 +79,8 @@ class InitializeTableFromDataset(Op):
         scope: Scope,
         table_handle: TensorOperand[TResource],
         dataset: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InitializeTableFromDataset:
         """Fills a table that can be filled once, from a data set.
 
@@ -110,6 +112,8 @@ class InitializeTableFromDataset(Op):
             >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
             array([5])
         """
+        if _unknown or _surplus:
+            raise InitializeTableFromDataset._create_refused(_surplus, _unknown)
         op: InitializeTableFromDataset = new(InitializeTableFromDataset)
         fast_path_error = None
         try:
@@ -131,7 +135,7 @@ class InitializeTableFromDataset(Op):
 def initialize_table_from_dataset(
     table_handle: TensorOperand[TResource],
     dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -166,8 +170,8 @@ def initialize_table_from_dataset(
         >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
         array([5])
     """
-    if _unknown:
-        raise InitializeTableFromDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InitializeTableFromDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -104,7 +104,10 @@ class InitializeTableFromTextFile(Op):
             vocab_size: int = default(-1),
             delimiter: StringLike = default("\t"),
             offset: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(vocab_size=vocab_size, delimiter=delimiter, offset=offset)
 
         def with_vocab_size(self, vocab_size: int) -> Self:
@@ -128,6 +131,7 @@ class InitializeTableFromTextFile(Op):
         key_index: int,
         value_index: int,
         *options: Options,
+        **_unknown: Never,
     ) -> InitializeTableFromTextFile:
         """Fills a table that can be filled once, from a file, by reference.
 
@@ -174,6 +178,8 @@ class InitializeTableFromTextFile(Op):
             ...     print(session.run(opwright.lookup.lookup_table_size(table)))
             2
         """
+        if _unknown:
+            raise InitializeTableFromTextFile._create_refused((), _unknown)
         op: InitializeTableFromTextFile = new(InitializeTableFromTextFile)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -223,7 +229,7 @@ def initialize_table_from_text_file(
     filename: StringOperand,
     key_index: int,
     value_index: int,
-    *,
+    *_surplus: Never,
     vocab_size: int = -1,
     delimiter: StringLike = "\t",
     offset: int = 0,
@@ -274,8 +280,8 @@ def initialize_table_from_text_file(
         ...     print(session.run(opwright.lookup.lookup_table_size(table)))
         2
     """
-    if _unknown:
-        raise InitializeTableFromTextFile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InitializeTableFromTextFile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

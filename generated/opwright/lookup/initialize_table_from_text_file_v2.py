@@ -99,7 +99,10 @@ class InitializeTableFromTextFileV2(Op):
             vocab_size: int = default(-1),
             delimiter: StringLike = default("\t"),
             offset: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(vocab_size=vocab_size, delimiter=delimiter, offset=offset)
 
         def with_vocab_size(self, vocab_size: int) -> Self:
@@ -123,6 +126,7 @@ class InitializeTableFromTextFileV2(Op):
         key_index: int,
         value_index: int,
         *options: Options,
+        **_unknown: Never,
     ) -> InitializeTableFromTextFileV2:
         """Fills a table that can be filled once, from a file.
 
@@ -164,6 +168,8 @@ class InitializeTableFromTextFileV2(Op):
             >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
             array([1])
         """
+        if _unknown:
+            raise InitializeTableFromTextFileV2._create_refused((), _unknown)
         op: InitializeTableFromTextFileV2 = new(InitializeTableFromTextFileV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ def initialize_table_from_text_file_v2(
     filename: StringOperand,
     key_index: int,
     value_index: int,
-    *,
+    *_surplus: Never,
     vocab_size: int = -1,
     delimiter: StringLike = "\t",
     offset: int = 0,
@@ -259,8 +265,8 @@ def initialize_table_from_text_file_v2(
         >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
         array([1])
     """
-    if _unknown:
-        raise InitializeTableFromTextFileV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InitializeTableFromTextFileV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

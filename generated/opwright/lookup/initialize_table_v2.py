@@ -85,6 +85,8 @@ class InitializeTableV2(Op):
         table_handle: TensorOperand[TResource],
         keys: AnyOperand[Ukey],
         values: AnyOperand[Uval],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InitializeTableV2:
         """Fills a table that can be filled once.
 
@@ -115,6 +117,8 @@ class InitializeTableV2(Op):
             >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
             array([5])
         """
+        if _unknown or _surplus:
+            raise InitializeTableV2._create_refused(_surplus, _unknown)
         op: InitializeTableV2 = new(InitializeTableV2)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ def initialize_table_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Ukey],
     values: AnyOperand[Uval],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -171,8 +175,8 @@ def initialize_table_v2(
         >>> opwright.lookup.lookup_table_find_v2(table, ["blue"], np.int64(-1)).numpy()
         array([5])
     """
-    if _unknown:
-        raise InitializeTableV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InitializeTableV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

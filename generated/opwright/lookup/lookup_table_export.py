@@ -104,6 +104,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         table_handle: TensorOperand[TString],
         Tkeys: type[Ukeys] | DTypeLike,
         Tvalues: type[Uvalues] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableExport[Ukeys, Uvalues]:
         """Reads all keys and values of a table, by reference.
 
@@ -145,6 +147,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
             ...     print(session.run(list(exported)))
             [array([b'a'], dtype=object), array([3])]
         """
+        if _unknown or _surplus:
+            raise LookupTableExport._create_refused(_surplus, _unknown)
         op: LookupTableExport[Ukeys, Uvalues] = new(LookupTableExport)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def lookup_table_export(
     table_handle: TensorOperand[TString],
     Tkeys: type[Ukeys] | DTypeLike,
     Tvalues: type[Uvalues] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> LookupTableExportOutputs[Ukeys, Uvalues]:
@@ -217,8 +221,8 @@ def lookup_table_export(
         ...     print(session.run(list(exported)))
         [array([b'a'], dtype=object), array([3])]
     """
-    if _unknown:
-        raise LookupTableExport._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableExport._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LookupTableExportOutputs[Ukeys, Uvalues]
     try:

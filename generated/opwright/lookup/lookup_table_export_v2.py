@@ -104,6 +104,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         table_handle: TensorOperand[TResource],
         Tkeys: type[Ukeys] | DTypeLike,
         Tvalues: type[Uvalues] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableExportV2[Ukeys, Uvalues]:
         """Reads all keys and values of a table.
 
@@ -139,6 +141,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
             >>> sorted(zip(keys.numpy().tolist(), values.numpy().tolist()))
             [(b'a', 3), (b'b', 5)]
         """
+        if _unknown or _surplus:
+            raise LookupTableExportV2._create_refused(_surplus, _unknown)
         op: LookupTableExportV2[Ukeys, Uvalues] = new(LookupTableExportV2)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def lookup_table_export_v2(
     table_handle: TensorOperand[TResource],
     Tkeys: type[Ukeys] | DTypeLike,
     Tvalues: type[Uvalues] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> LookupTableExportV2Outputs[Ukeys, Uvalues]:
@@ -206,8 +210,8 @@ def lookup_table_export_v2(
         >>> sorted(zip(keys.numpy().tolist(), values.numpy().tolist()))
         [(b'a', 3), (b'b', 5)]
     """
-    if _unknown:
-        raise LookupTableExportV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableExportV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LookupTableExportV2Outputs[Ukeys, Uvalues]
     try:

@@ -99,6 +99,8 @@ class LookupTableFind(TensorOp[Tout]):
         table_handle: TensorOperand[TString],
         keys: AnyOperand[Uin],
         default_value: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableFind[Uout]:
         """Looks up keys in a table, by reference.
 
@@ -142,6 +144,8 @@ class LookupTableFind(TensorOp[Tout]):
             ...     print(session.run(found))
             [ 3 -1]
         """
+        if _unknown or _surplus:
+            raise LookupTableFind._create_refused(_surplus, _unknown)
         op: LookupTableFind[Uout] = new(LookupTableFind)
         fast_path_error = None
         try:
@@ -167,7 +171,7 @@ def lookup_table_find(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],
     default_value: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uout]:
@@ -213,8 +217,8 @@ def lookup_table_find(
         ...     print(session.run(found))
         [ 3 -1]
     """
-    if _unknown:
-        raise LookupTableFind._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableFind._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

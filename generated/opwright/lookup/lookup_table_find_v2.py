@@ -95,6 +95,8 @@ class LookupTableFindV2(TensorOp[Tout]):
         table_handle: TensorOperand[TResource],
         keys: AnyOperand[Uin],
         default_value: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableFindV2[Uout]:
         """Looks up keys in a table.
 
@@ -133,6 +135,8 @@ class LookupTableFindV2(TensorOp[Tout]):
             >>> lookup_table_find_v2(table, ["b", "z"], np.int64([-1, -2])).numpy()
             array([ 5, -2])
         """
+        if _unknown or _surplus:
+            raise LookupTableFindV2._create_refused(_surplus, _unknown)
         op: LookupTableFindV2[Uout] = new(LookupTableFindV2)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def lookup_table_find_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],
     default_value: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uout]:
@@ -199,8 +203,8 @@ def lookup_table_find_v2(
         >>> lookup_table_find_v2(table, ["b", "z"], np.int64([-1, -2])).numpy()
         array([ 5, -2])
     """
-    if _unknown:
-        raise LookupTableFindV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableFindV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

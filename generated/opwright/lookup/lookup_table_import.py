@@ -93,6 +93,8 @@ class LookupTableImport(Op):
         table_handle: TensorOperand[TString],
         keys: AnyOperand[Uin],
         values: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableImport:
         """Replaces all that a table has, by reference.
 
@@ -132,6 +134,8 @@ class LookupTableImport(Op):
             ...     print(session.run(opwright.lookup.lookup_table_size(table)))
             2
         """
+        if _unknown or _surplus:
+            raise LookupTableImport._create_refused(_surplus, _unknown)
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def lookup_table_import(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],
     values: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -198,8 +202,8 @@ def lookup_table_import(
         ...     print(session.run(opwright.lookup.lookup_table_size(table)))
         2
     """
-    if _unknown:
-        raise LookupTableImport._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableImport._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

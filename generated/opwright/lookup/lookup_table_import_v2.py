@@ -91,6 +91,8 @@ class LookupTableImportV2(Op):
         table_handle: TensorOperand[TResource],
         keys: AnyOperand[Uin],
         values: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableImportV2:
         """Replaces all that a table has.
 
@@ -128,6 +130,8 @@ class LookupTableImportV2(Op):
             >>> find(table, ["a", "z"], np.int64(-1)).numpy()
             array([-1,  9])
         """
+        if _unknown or _surplus:
+            raise LookupTableImportV2._create_refused(_surplus, _unknown)
         op: LookupTableImportV2 = new(LookupTableImportV2)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def lookup_table_import_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],
     values: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -192,8 +196,8 @@ def lookup_table_import_v2(
         >>> find(table, ["a", "z"], np.int64(-1)).numpy()
         array([-1,  9])
     """
-    if _unknown:
-        raise LookupTableImportV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableImportV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

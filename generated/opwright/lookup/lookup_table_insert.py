@@ -92,6 +92,8 @@ class LookupTableInsert(Op):
         table_handle: TensorOperand[TString],
         keys: AnyOperand[Uin],
         values: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableInsert:
         """Puts keys and values into a table, in place of those it has, by reference.
 
@@ -128,6 +130,8 @@ class LookupTableInsert(Op):
             ...     print(session.run(opwright.lookup.lookup_table_size(table)))
             1
         """
+        if _unknown or _surplus:
+            raise LookupTableInsert._create_refused(_surplus, _unknown)
         op: LookupTableInsert = new(LookupTableInsert)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def lookup_table_insert(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],
     values: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -191,8 +195,8 @@ def lookup_table_insert(
         ...     print(session.run(opwright.lookup.lookup_table_size(table)))
         1
     """
-    if _unknown:
-        raise LookupTableInsert._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableInsert._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

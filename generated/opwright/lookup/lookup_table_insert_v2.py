@@ -88,6 +88,8 @@ class LookupTableInsertV2(Op):
         table_handle: TensorOperand[TResource],
         keys: AnyOperand[Uin],
         values: AnyOperand[Uout],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableInsertV2:
         """Puts keys and values into a table, in place of those it has.
 
@@ -122,6 +124,8 @@ class LookupTableInsertV2(Op):
             >>> opwright.lookup.lookup_table_find_v2(table, keys, np.int64(-1)).numpy()
             array([3, 7, 9])
         """
+        if _unknown or _surplus:
+            raise LookupTableInsertV2._create_refused(_surplus, _unknown)
         op: LookupTableInsertV2 = new(LookupTableInsertV2)
         fast_path_error = None
         try:
@@ -145,7 +149,7 @@ def lookup_table_insert_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],
     values: AnyOperand[Uout],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -183,8 +187,8 @@ def lookup_table_insert_v2(
         >>> opwright.lookup.lookup_table_find_v2(table, keys, np.int64(-1)).numpy()
         array([3, 7, 9])
     """
-    if _unknown:
-        raise LookupTableInsertV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableInsertV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -75,7 +75,11 @@ class LookupTableRemoveV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, table_handle: TensorOperand[TResource], keys: AnyOperand[Uin]
+        scope: Scope,
+        table_handle: TensorOperand[TResource],
+        keys: AnyOperand[Uin],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableRemoveV2:
         """Removes keys from a table.
 
@@ -103,6 +107,8 @@ class LookupTableRemoveV2(Op):
             >>> opwright.lookup.lookup_table_size_v2(table).numpy()
             np.int64(1)
         """
+        if _unknown or _surplus:
+            raise LookupTableRemoveV2._create_refused(_surplus, _unknown)
         op: LookupTableRemoveV2 = new(LookupTableRemoveV2)
         fast_path_error = None
         try:
@@ -120,7 +126,7 @@ class LookupTableRemoveV2(Op):
 def lookup_table_remove_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -151,8 +157,8 @@ def lookup_table_remove_v2(
         >>> opwright.lookup.lookup_table_size_v2(table).numpy()
         np.int64(1)
     """
-    if _unknown:
-        raise LookupTableRemoveV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableRemoveV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

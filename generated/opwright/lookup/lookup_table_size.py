@@ -70,7 +70,12 @@ class LookupTableSize(TensorOp[TInt64]):
         return LookupTableSizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, table_handle: TensorOperand[TString]) -> LookupTableSize:
+    def create(
+        scope: Scope,
+        table_handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> LookupTableSize:
         """Counts the keys of a table, by reference.
 
         A table that was not filled yet has 0. Of a dense table, buckets without a key
@@ -103,6 +108,8 @@ class LookupTableSize(TensorOp[TInt64]):
             ...     print(session.run(size))
             1
         """
+        if _unknown or _surplus:
+            raise LookupTableSize._create_refused(_surplus, _unknown)
         op: LookupTableSize = new(LookupTableSize)
         fast_path_error = None
         try:
@@ -118,7 +125,10 @@ class LookupTableSize(TensorOp[TInt64]):
 
 @explained
 def lookup_table_size(
-    table_handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    table_handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt64]:
     """Counts the keys of a table, by reference.
 
@@ -152,8 +162,8 @@ def lookup_table_size(
         ...     print(session.run(size))
         1
     """
-    if _unknown:
-        raise LookupTableSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -65,7 +65,10 @@ class LookupTableSizeV2(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, table_handle: TensorOperand[TResource]
+        scope: Scope,
+        table_handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LookupTableSizeV2:
         """Counts the keys of a table.
 
@@ -92,6 +95,8 @@ class LookupTableSizeV2(TensorOp[TInt64]):
             >>> lookup_table_size_v2(table).numpy()
             np.int64(2)
         """
+        if _unknown or _surplus:
+            raise LookupTableSizeV2._create_refused(_surplus, _unknown)
         op: LookupTableSizeV2 = new(LookupTableSizeV2)
         fast_path_error = None
         try:
@@ -108,7 +113,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
 @explained
 def lookup_table_size_v2(
     table_handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -137,8 +142,8 @@ def lookup_table_size_v2(
         >>> lookup_table_size_v2(table).numpy()
         np.int64(2)
     """
-    if _unknown:
-        raise LookupTableSizeV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LookupTableSizeV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -141,7 +141,10 @@ class MutableDenseHashTable(TensorOp[TString]):
             value_shape: ShapeLike = default(()),
             initial_num_buckets: int = default(131072),
             max_load_factor: float = default(0.8),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -179,6 +182,7 @@ class MutableDenseHashTable(TensorOp[TString]):
         empty_key: AnyOperand[UKeyDtype],
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableDenseHashTable:
         """Makes or finds a table in one block of memory, for old graphs.
 
@@ -234,6 +238,8 @@ class MutableDenseHashTable(TensorOp[TString]):
             >>> table.dtype, table.shape
             (tf.string_ref, TensorShape([2]))
         """
+        if _unknown:
+            raise MutableDenseHashTable._create_refused((), _unknown)
         op: MutableDenseHashTable = new(MutableDenseHashTable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -290,7 +296,7 @@ MERGE = MutableDenseHashTable.Options.merge
 def mutable_dense_hash_table(
     empty_key: AnyOperand[UKeyDtype],
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -353,8 +359,8 @@ def mutable_dense_hash_table(
         >>> table.dtype, table.shape
         (tf.string_ref, TensorShape([2]))
     """
-    if _unknown:
-        raise MutableDenseHashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableDenseHashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -150,7 +150,10 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
             value_shape: ShapeLike = default(()),
             initial_num_buckets: int = default(131072),
             max_load_factor: float = default(0.8),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -189,6 +192,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         deleted_key: SameAnyOperand[UKeyDtype],
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableDenseHashTableV2:
         """Makes or finds a table in one block of memory, by name.
 
@@ -254,6 +258,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
             >>> opwright.lookup.lookup_table_find_v2(table, np.int64([20, 30]), 0.0).numpy()
             array([2., 0.], dtype=float32)
         """
+        if _unknown:
+            raise MutableDenseHashTableV2._create_refused((), _unknown)
         op: MutableDenseHashTableV2 = new(MutableDenseHashTableV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -319,7 +325,7 @@ def mutable_dense_hash_table_v2(
     empty_key: AnyOperand[UKeyDtype],
     deleted_key: SameAnyOperand[UKeyDtype],
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -390,8 +396,8 @@ def mutable_dense_hash_table_v2(
         >>> opwright.lookup.lookup_table_find_v2(table, np.int64([20, 30]), 0.0).numpy()
         array([2., 0.], dtype=float32)
     """
-    if _unknown:
-        raise MutableDenseHashTableV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableDenseHashTableV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

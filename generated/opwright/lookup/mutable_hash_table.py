@@ -100,7 +100,10 @@ class MutableHashTable(TensorOp[TString]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -126,6 +129,7 @@ class MutableHashTable(TensorOp[TString]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableHashTable:
         """Makes or finds a table from keys to single values, for old graphs.
 
@@ -169,6 +173,8 @@ class MutableHashTable(TensorOp[TString]):
             ...     print(session.run(size))
             0
         """
+        if _unknown:
+            raise MutableHashTable._create_refused((), _unknown)
         op: MutableHashTable = new(MutableHashTable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ MERGE = MutableHashTable.Options.merge
 def mutable_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -265,8 +271,8 @@ def mutable_hash_table(
         ...     print(session.run(size))
         0
     """
-    if _unknown:
-        raise MutableHashTable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableHashTable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

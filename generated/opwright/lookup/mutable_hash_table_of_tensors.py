@@ -114,7 +114,10 @@ class MutableHashTableOfTensors(TensorOp[TString]):
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
             value_shape: ShapeLike = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -144,6 +147,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableHashTableOfTensors:
         """Makes or finds a table from keys to vectors that can change, for old
         graphs.
@@ -191,6 +195,8 @@ class MutableHashTableOfTensors(TensorOp[TString]):
             ...     print(session.run(size))
             0
         """
+        if _unknown:
+            raise MutableHashTableOfTensors._create_refused((), _unknown)
         op: MutableHashTableOfTensors = new(MutableHashTableOfTensors)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -243,7 +249,7 @@ MERGE = MutableHashTableOfTensors.Options.merge
 def mutable_hash_table_of_tensors(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -295,8 +301,8 @@ def mutable_hash_table_of_tensors(
         ...     print(session.run(size))
         0
     """
-    if _unknown:
-        raise MutableHashTableOfTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableHashTableOfTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -118,7 +118,10 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
             value_shape: ShapeLike = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -148,6 +151,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableHashTableOfTensorsV2:
         """Makes or finds a table from keys to vectors that can change, by name.
 
@@ -200,6 +204,8 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
             array([[2., 4.],
                    [0., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise MutableHashTableOfTensorsV2._create_refused((), _unknown)
         op: MutableHashTableOfTensorsV2 = new(MutableHashTableOfTensorsV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ MERGE = MutableHashTableOfTensorsV2.Options.merge
 def mutable_hash_table_of_tensors_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -308,8 +314,8 @@ def mutable_hash_table_of_tensors_v2(
         array([[2., 4.],
                [0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise MutableHashTableOfTensorsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableHashTableOfTensorsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

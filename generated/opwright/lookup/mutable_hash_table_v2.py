@@ -104,7 +104,10 @@ class MutableHashTableV2(TensorOp[TResource]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -130,6 +133,7 @@ class MutableHashTableV2(TensorOp[TResource]):
         key_dtype: AnyDTypeLike,
         value_dtype: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MutableHashTableV2:
         """Makes or finds a table from keys to single values that can change, by
         name.
@@ -178,6 +182,8 @@ class MutableHashTableV2(TensorOp[TResource]):
             ...     table, ["blue", "green"], np.int64(-1)).numpy()
             array([ 5, -1])
         """
+        if _unknown:
+            raise MutableHashTableV2._create_refused((), _unknown)
         op: MutableHashTableV2 = new(MutableHashTableV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ MERGE = MutableHashTableV2.Options.merge
 def mutable_hash_table_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     use_node_name_sharing: bool = False,
@@ -278,8 +284,8 @@ def mutable_hash_table_v2(
         ...     table, ["blue", "green"], np.int64(-1)).numpy()
         array([ 5, -1])
     """
-    if _unknown:
-        raise MutableHashTableV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MutableHashTableV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -85,7 +85,9 @@ class Abs(TensorOp[T]):
         return AbsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Abs[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Abs[U]:
         """Takes the absolute value of each element.
 
         For each element,
@@ -120,6 +122,8 @@ class Abs(TensorOp[T]):
             >>> abs(np.array([-128, -3], np.int8)).numpy()
             array([-128,    3], dtype=int8)
         """
+        if _unknown or _surplus:
+            raise Abs._create_refused(_surplus, _unknown)
         op: Abs[U] = new(Abs)
         fast_path_error = None
         try:
@@ -132,7 +136,9 @@ class Abs(TensorOp[T]):
 
 
 @explained
-def abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def abs(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the absolute value of each element.
 
     For each element,
@@ -167,8 +173,8 @@ def abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> abs(np.array([-128, -3], np.int8)).numpy()
         array([-128,    3], dtype=int8)
     """
-    if _unknown:
-        raise Abs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Abs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,7 +97,11 @@ class AccumulateNV2(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[Operand[U]], shape: ShapeLike
+        scope: Scope,
+        inputs: Sequence[Operand[U]],
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AccumulateNV2[U]:
         """Adds up tensors of one shape as they become ready, in graphs.
 
@@ -135,6 +139,8 @@ class AccumulateNV2(TensorOp[T]):
             ...     total = accumulate_n_v2(parts, [512, 512])
             ...     print(session.run(total).shape)
         """
+        if _unknown or _surplus:
+            raise AccumulateNV2._create_refused(_surplus, _unknown)
         op: AccumulateNV2[U] = new(AccumulateNV2)
         fast_path_error = None
         try:
@@ -161,7 +167,7 @@ class AccumulateNV2(TensorOp[T]):
 def accumulate_n_v2(
     inputs: Sequence[Operand[U]],
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -201,8 +207,8 @@ def accumulate_n_v2(
         ...     total = accumulate_n_v2(parts, [512, 512])
         ...     print(session.run(total).shape)
     """
-    if _unknown:
-        raise AccumulateNV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AccumulateNV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

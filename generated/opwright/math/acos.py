@@ -75,7 +75,9 @@ class Acos(TensorOp[T]):
         return AcosInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Acos[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Acos[U]:
         """Finds the angle in radians whose cosine each element is.
 
         For each element,
@@ -107,6 +109,8 @@ class Acos(TensorOp[T]):
             >>> acos(np.array([1.0, 0.0, -1.0, 1.5])).numpy()
             array([0.        , 1.57079633, 3.14159265,        nan])
         """
+        if _unknown or _surplus:
+            raise Acos._create_refused(_surplus, _unknown)
         op: Acos[U] = new(Acos)
         fast_path_error = None
         try:
@@ -119,7 +123,9 @@ class Acos(TensorOp[T]):
 
 
 @explained
-def acos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def acos(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the angle in radians whose cosine each element is.
 
     For each element,
@@ -151,8 +157,8 @@ def acos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> acos(np.array([1.0, 0.0, -1.0, 1.5])).numpy()
         array([0.        , 1.57079633, 3.14159265,        nan])
     """
-    if _unknown:
-        raise Acos._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Acos._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

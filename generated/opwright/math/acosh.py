@@ -74,7 +74,9 @@ class Acosh(TensorOp[T]):
         return AcoshInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Acosh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Acosh[U]:
         """Finds the number that is not negative whose hyperbolic cosine each element
         is.
 
@@ -104,6 +106,8 @@ class Acosh(TensorOp[T]):
             >>> acosh(np.array([1.0, 2.0, 0.5])).numpy()
             array([0.       , 1.3169579,       nan])
         """
+        if _unknown or _surplus:
+            raise Acosh._create_refused(_surplus, _unknown)
         op: Acosh[U] = new(Acosh)
         fast_path_error = None
         try:
@@ -116,7 +120,9 @@ class Acosh(TensorOp[T]):
 
 
 @explained
-def acosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def acosh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the number that is not negative whose hyperbolic cosine each element is.
 
     For each element,
@@ -145,8 +151,8 @@ def acosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> acosh(np.array([1.0, 2.0, 0.5])).numpy()
         array([0.       , 1.3169579,       nan])
     """
-    if _unknown:
-        raise Acosh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Acosh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

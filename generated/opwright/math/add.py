@@ -93,7 +93,13 @@ class Add(TensorOp[T]):
         return AddInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U]) -> Add[U]:
+    def create(
+        scope: Scope,
+        x: AnyOperand[U],
+        y: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Add[U]:
         """Adds two tensors, element by element; joins strings.
 
         For each element,
@@ -129,6 +135,8 @@ class Add(TensorOp[T]):
             >>> print(opwright.math.add(names, b".txt").numpy())
             [b'a.txt' b'b.txt']
         """
+        if _unknown or _surplus:
+            raise Add._create_refused(_surplus, _unknown)
         op: Add[U] = new(Add)
         fast_path_error = None
         try:
@@ -153,7 +161,7 @@ class Add(TensorOp[T]):
 def add(
     x: AnyOperand[U],
     y: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -192,8 +200,8 @@ def add(
         >>> print(opwright.math.add(names, b".txt").numpy())
         [b'a.txt' b'b.txt']
     """
-    if _unknown:
-        raise Add._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Add._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,7 +92,9 @@ class AddN(TensorOp[T]):
         return AddNInputs(self)
 
     @staticmethod
-    def create(scope: Scope, inputs: Sequence[Operand[U]]) -> AddN[U]:
+    def create(
+        scope: Scope, inputs: Sequence[Operand[U]], *_surplus: Never, **_unknown: Never
+    ) -> AddN[U]:
         """Adds up tensors of one shape.
 
         At each place,
@@ -125,6 +127,8 @@ class AddN(TensorOp[T]):
             >>> add_n([np.array([1, 2]), np.array([10, 20]), np.array([100, 200])]).numpy()
             array([111, 222])
         """
+        if _unknown or _surplus:
+            raise AddN._create_refused(_surplus, _unknown)
         op: AddN[U] = new(AddN)
         fast_path_error = None
         try:
@@ -142,7 +146,10 @@ class AddN(TensorOp[T]):
 
 @explained
 def add_n(
-    inputs: Sequence[Operand[U]], *, name: str | None = None, **_unknown: Never
+    inputs: Sequence[Operand[U]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Adds up tensors of one shape.
 
@@ -176,8 +183,8 @@ def add_n(
         >>> add_n([np.array([1, 2]), np.array([10, 20]), np.array([100, 200])]).numpy()
         array([111, 222])
     """
-    if _unknown:
-        raise AddN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AddN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

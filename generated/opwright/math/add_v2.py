@@ -93,7 +93,13 @@ class AddV2(TensorOp[T]):
         return AddV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> AddV2[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> AddV2[U]:
         """Adds two tensors, element by element.
 
         For each element,
@@ -131,6 +137,8 @@ class AddV2(TensorOp[T]):
             array([[101, 102],
                    [203, 204]])
         """
+        if _unknown or _surplus:
+            raise AddV2._create_refused(_surplus, _unknown)
         op: AddV2[U] = new(AddV2)
         fast_path_error = None
         try:
@@ -153,7 +161,11 @@ class AddV2(TensorOp[T]):
 
 @explained
 def add_v2(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Adds two tensors, element by element.
 
@@ -192,8 +204,8 @@ def add_v2(
         array([[101, 102],
                [203, 204]])
     """
-    if _unknown:
-        raise AddV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AddV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

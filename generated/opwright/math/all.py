@@ -96,7 +96,10 @@ class All(TensorOp[TBool]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -112,6 +115,7 @@ class All(TensorOp[TBool]):
         input: Operand[TBool],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> All:
         """Tells whether all elements along some axes are True.
 
@@ -151,6 +155,8 @@ class All(TensorOp[TBool]):
             >>> opwright.math.all(passed, [1]).numpy()
             array([ True, False])
         """
+        if _unknown:
+            raise All._create_refused((), _unknown)
         op: All = new(All)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -194,7 +200,7 @@ MERGE = All.Options.merge
 def all(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -236,8 +242,8 @@ def all(
         >>> opwright.math.all(passed, [1]).numpy()
         array([ True, False])
     """
-    if _unknown:
-        raise All._unknown(_unknown)
+    if _unknown or _surplus:
+        raise All._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

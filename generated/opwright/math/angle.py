@@ -101,7 +101,11 @@ class Angle(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        input: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> Angle[Uout]:
         """Finds the angle of each complex number from the positive real axis.
 
@@ -135,6 +139,8 @@ class Angle(TensorOp[Tout]):
             >>> angle(np.array([1, 1j, -1, 1 - 1j], np.complex64)).numpy()
             array([ 0.       ,  1.5707964,  3.1415927, -0.7853982], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Angle._create_refused(_surplus, _unknown)
         op: Angle[Uout] = new(Angle)
         fast_path_error = None
         try:
@@ -168,7 +174,7 @@ def angle(
 @explained
 def angle(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -205,8 +211,8 @@ def angle(
         >>> angle(np.array([1, 1j, -1, 1 - 1j], np.complex64)).numpy()
         array([ 0.       ,  1.5707964,  3.1415927, -0.7853982], dtype=float32)
     """
-    if _unknown:
-        raise Angle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Angle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

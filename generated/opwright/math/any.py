@@ -96,7 +96,10 @@ class Any(TensorOp[TBool]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -112,6 +115,7 @@ class Any(TensorOp[TBool]):
         input: Operand[TBool],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Any:
         """Tells whether some element along some axes is True.
 
@@ -151,6 +155,8 @@ class Any(TensorOp[TBool]):
             >>> opwright.math.any(late, [1]).numpy()
             array([ True, False])
         """
+        if _unknown:
+            raise Any._create_refused((), _unknown)
         op: Any = new(Any)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -194,7 +200,7 @@ MERGE = Any.Options.merge
 def any(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -236,8 +242,8 @@ def any(
         >>> opwright.math.any(late, [1]).numpy()
         array([ True, False])
     """
-    if _unknown:
-        raise Any._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Any._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

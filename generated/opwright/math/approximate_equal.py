@@ -103,7 +103,10 @@ class ApproximateEqual(TensorOp[TBool]):
             self,
             *,
             tolerance: float = default(1e-05),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(tolerance=tolerance)
 
         def with_tolerance(self, tolerance: float) -> Self:
@@ -115,7 +118,11 @@ class ApproximateEqual(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], y: SameOperand[U], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> ApproximateEqual:
         """Tells where two tensors differ by no more than a tolerance.
 
@@ -154,6 +161,8 @@ class ApproximateEqual(TensorOp[TBool]):
             >>> approximate_equal(x, np.array([0.3, 1.1])).numpy()
             array([ True, False])
         """
+        if _unknown:
+            raise ApproximateEqual._create_refused((), _unknown)
         op: ApproximateEqual = new(ApproximateEqual)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -191,7 +200,7 @@ MERGE = ApproximateEqual.Options.merge
 def approximate_equal(
     x: Operand[U],
     y: SameOperand[U],
-    *,
+    *_surplus: Never,
     tolerance: float = 1e-05,
     name: str | None = None,
     **_unknown: Never,
@@ -233,8 +242,8 @@ def approximate_equal(
         >>> approximate_equal(x, np.array([0.3, 1.1])).numpy()
         array([ True, False])
     """
-    if _unknown:
-        raise ApproximateEqual._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApproximateEqual._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

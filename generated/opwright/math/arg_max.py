@@ -139,8 +139,9 @@ class ArgMax(TensorOp[OutputType]):
         scope: Scope,
         input: Operand[U],
         dimension: Operand[Uidx],
-        *,
+        *_surplus: Never,
         output_type: type[UOutputType] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> ArgMax[UOutputType]:
         """Finds the position of the greatest element along an axis.
 
@@ -184,6 +185,8 @@ class ArgMax(TensorOp[OutputType]):
             >>> arg_max(logits, 0, output_type=tf.int32).numpy()
             array([1, 0, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ArgMax._create_refused(_surplus, _unknown)
         op: ArgMax[UOutputType] = new(ArgMax)
         fast_path_error = None
         try:
@@ -242,7 +245,7 @@ def arg_max(
 def arg_max(
     input: Operand[U],
     dimension: Operand[Uidx],
-    *,
+    *_surplus: Never,
     output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -288,8 +291,8 @@ def arg_max(
         >>> arg_max(logits, 0, output_type=tf.int32).numpy()
         array([1, 0, 1], dtype=int32)
     """
-    if _unknown:
-        raise ArgMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ArgMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputType]
     try:

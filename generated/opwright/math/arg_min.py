@@ -130,8 +130,9 @@ class ArgMin(TensorOp[OutputType]):
         scope: Scope,
         input: Operand[U],
         dimension: Operand[Uidx],
-        *,
+        *_surplus: Never,
         output_type: type[UOutputType] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> ArgMin[UOutputType]:
         """Finds the position of the smallest element along an axis.
 
@@ -170,6 +171,8 @@ class ArgMin(TensorOp[OutputType]):
             >>> arg_min(distances, 1).numpy()
             array([1, 0])
         """
+        if _unknown or _surplus:
+            raise ArgMin._create_refused(_surplus, _unknown)
         op: ArgMin[UOutputType] = new(ArgMin)
         fast_path_error = None
         try:
@@ -228,7 +231,7 @@ def arg_min(
 def arg_min(
     input: Operand[U],
     dimension: Operand[Uidx],
-    *,
+    *_surplus: Never,
     output_type: type[UOutputType] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -269,8 +272,8 @@ def arg_min(
         >>> arg_min(distances, 1).numpy()
         array([1, 0])
     """
-    if _unknown:
-        raise ArgMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ArgMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputType]
     try:

@@ -72,7 +72,9 @@ class Asin(TensorOp[T]):
         return AsinInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Asin[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Asin[U]:
         """Finds the angle in radians whose sine each element is.
 
         For each element,
@@ -101,6 +103,8 @@ class Asin(TensorOp[T]):
             >>> asin(np.array([0.0, 0.5, 1.0, 1.5])).numpy()
             array([0.        , 0.52359878, 1.57079633,        nan])
         """
+        if _unknown or _surplus:
+            raise Asin._create_refused(_surplus, _unknown)
         op: Asin[U] = new(Asin)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Asin(TensorOp[T]):
 
 
 @explained
-def asin(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def asin(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the angle in radians whose sine each element is.
 
     For each element,
@@ -142,8 +148,8 @@ def asin(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> asin(np.array([0.0, 0.5, 1.0, 1.5])).numpy()
         array([0.        , 0.52359878, 1.57079633,        nan])
     """
-    if _unknown:
-        raise Asin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Asin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Asinh(TensorOp[T]):
         return AsinhInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Asinh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Asinh[U]:
         """Finds the number whose hyperbolic sine each element is.
 
         For each element,
@@ -101,6 +103,8 @@ class Asinh(TensorOp[T]):
             >>> asinh(flows).numpy()
             array([-7.60090271,  0.        ,  0.09983408,  7.60090271])
         """
+        if _unknown or _surplus:
+            raise Asinh._create_refused(_surplus, _unknown)
         op: Asinh[U] = new(Asinh)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Asinh(TensorOp[T]):
 
 
 @explained
-def asinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def asinh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the number whose hyperbolic sine each element is.
 
     For each element,
@@ -142,8 +148,8 @@ def asinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> asinh(flows).numpy()
         array([-7.60090271,  0.        ,  0.09983408,  7.60090271])
     """
-    if _unknown:
-        raise Asinh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Asinh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -75,7 +75,9 @@ class Atan(TensorOp[T]):
         return AtanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Atan[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Atan[U]:
         """Finds the angle in radians whose tangent each element is.
 
         For each element,
@@ -107,6 +109,8 @@ class Atan(TensorOp[T]):
             >>> atan(slopes).numpy()
             array([ 0.        ,  0.78539816, -1.57079633])
         """
+        if _unknown or _surplus:
+            raise Atan._create_refused(_surplus, _unknown)
         op: Atan[U] = new(Atan)
         fast_path_error = None
         try:
@@ -119,7 +123,9 @@ class Atan(TensorOp[T]):
 
 
 @explained
-def atan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def atan(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the angle in radians whose tangent each element is.
 
     For each element,
@@ -151,8 +157,8 @@ def atan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> atan(slopes).numpy()
         array([ 0.        ,  0.78539816, -1.57079633])
     """
-    if _unknown:
-        raise Atan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Atan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

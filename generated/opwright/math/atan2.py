@@ -87,7 +87,13 @@ class Atan2(TensorOp[T]):
         return Atan2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], x: SameOperand[U]) -> Atan2[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Atan2[U]:
         """Finds the angles of vectors, in all four quadrants.
 
         For each element,
@@ -123,6 +129,8 @@ class Atan2(TensorOp[T]):
             >>> degrees.round(6)
             array([ 45., 135., -90.])
         """
+        if _unknown or _surplus:
+            raise Atan2._create_refused(_surplus, _unknown)
         op: Atan2[U] = new(Atan2)
         fast_path_error = None
         try:
@@ -136,7 +144,11 @@ class Atan2(TensorOp[T]):
 
 @explained
 def atan2(
-    y: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    x: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Finds the angles of vectors, in all four quadrants.
 
@@ -173,8 +185,8 @@ def atan2(
         >>> degrees.round(6)
         array([ 45., 135., -90.])
     """
-    if _unknown:
-        raise Atan2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Atan2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

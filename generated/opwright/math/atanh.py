@@ -73,7 +73,9 @@ class Atanh(TensorOp[T]):
         return AtanhInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Atanh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Atanh[U]:
         """Finds the number whose hyperbolic tangent each element is.
 
         For each element,
@@ -103,6 +105,8 @@ class Atanh(TensorOp[T]):
             >>> atanh(correlations).numpy()
             array([ 0.        ,  0.54930614, -1.47221949,         inf])
         """
+        if _unknown or _surplus:
+            raise Atanh._create_refused(_surplus, _unknown)
         op: Atanh[U] = new(Atanh)
         fast_path_error = None
         try:
@@ -115,7 +119,9 @@ class Atanh(TensorOp[T]):
 
 
 @explained
-def atanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def atanh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the number whose hyperbolic tangent each element is.
 
     For each element,
@@ -145,8 +151,8 @@ def atanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> atanh(correlations).numpy()
         array([ 0.        ,  0.54930614, -1.47221949,         inf])
     """
-    if _unknown:
-        raise Atanh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Atanh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -74,7 +74,9 @@ class BesselI0(TensorOp[T]):
         return BesselI0Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselI0[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselI0[U]:
         """Takes the modified Bessel function of the first kind of order 0.
 
         For each element,
@@ -106,6 +108,8 @@ class BesselI0(TensorOp[T]):
             >>> bessel_i0(np.array([0.0, 1.0, -1.0])).numpy()
             array([1.        , 1.26606588, 1.26606588])
         """
+        if _unknown or _surplus:
+            raise BesselI0._create_refused(_surplus, _unknown)
         op: BesselI0[U] = new(BesselI0)
         fast_path_error = None
         try:
@@ -119,7 +123,7 @@ class BesselI0(TensorOp[T]):
 
 @explained
 def bessel_i0(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the modified Bessel function of the first kind of order 0.
 
@@ -151,8 +155,8 @@ def bessel_i0(
         >>> bessel_i0(np.array([0.0, 1.0, -1.0])).numpy()
         array([1.        , 1.26606588, 1.26606588])
     """
-    if _unknown:
-        raise BesselI0._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselI0._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -75,7 +75,9 @@ class BesselI0e(TensorOp[T]):
         return BesselI0eInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselI0e[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselI0e[U]:
         """Takes BesselI0, scaled by an exponential.
 
         For each element,
@@ -107,6 +109,8 @@ class BesselI0e(TensorOp[T]):
             >>> np.log(bessel_i0e(x).numpy()) + x
             array([0.00000000e+00, 2.35914359e-01, 9.95627309e+02])
         """
+        if _unknown or _surplus:
+            raise BesselI0e._create_refused(_surplus, _unknown)
         op: BesselI0e[U] = new(BesselI0e)
         fast_path_error = None
         try:
@@ -120,7 +124,7 @@ class BesselI0e(TensorOp[T]):
 
 @explained
 def bessel_i0e(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes BesselI0, scaled by an exponential.
 
@@ -153,8 +157,8 @@ def bessel_i0e(
         >>> np.log(bessel_i0e(x).numpy()) + x
         array([0.00000000e+00, 2.35914359e-01, 9.95627309e+02])
     """
-    if _unknown:
-        raise BesselI0e._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselI0e._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

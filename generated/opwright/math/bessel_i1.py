@@ -73,7 +73,9 @@ class BesselI1(TensorOp[T]):
         return BesselI1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselI1[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselI1[U]:
         """Takes the modified Bessel function of the first kind of order 1.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselI1(TensorOp[T]):
             >>> bessel_i1(np.array([0.0, 1.0, -1.0])).numpy()
             array([ 0.       ,  0.5651591, -0.5651591])
         """
+        if _unknown or _surplus:
+            raise BesselI1._create_refused(_surplus, _unknown)
         op: BesselI1[U] = new(BesselI1)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselI1(TensorOp[T]):
 
 @explained
 def bessel_i1(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the modified Bessel function of the first kind of order 1.
 
@@ -147,8 +151,8 @@ def bessel_i1(
         >>> bessel_i1(np.array([0.0, 1.0, -1.0])).numpy()
         array([ 0.       ,  0.5651591, -0.5651591])
     """
-    if _unknown:
-        raise BesselI1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselI1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

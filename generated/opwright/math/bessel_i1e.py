@@ -73,7 +73,9 @@ class BesselI1e(TensorOp[T]):
         return BesselI1eInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselI1e[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselI1e[U]:
         """Takes BesselI1, scaled by an exponential.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselI1e(TensorOp[T]):
             >>> bessel_i1e(k).numpy() / opwright.math.bessel_i0e(k).numpy()
             array([0.0499376 , 0.44638997, 0.99949987])
         """
+        if _unknown or _surplus:
+            raise BesselI1e._create_refused(_surplus, _unknown)
         op: BesselI1e[U] = new(BesselI1e)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselI1e(TensorOp[T]):
 
 @explained
 def bessel_i1e(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes BesselI1, scaled by an exponential.
 
@@ -147,8 +151,8 @@ def bessel_i1e(
         >>> bessel_i1e(k).numpy() / opwright.math.bessel_i0e(k).numpy()
         array([0.0499376 , 0.44638997, 0.99949987])
     """
-    if _unknown:
-        raise BesselI1e._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselI1e._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -90,7 +90,12 @@ class Betainc(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: SameOperand[U], x: SameOperand[U]
+        scope: Scope,
+        a: Operand[U],
+        b: SameOperand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Betainc[U]:
         """Takes the regularized incomplete beta integral.
 
@@ -130,6 +135,8 @@ class Betainc(TensorOp[T]):
             >>> betainc(np.array(2.0), np.array(3.0), chance).numpy()
             array([0.    , 0.6875, 1.    ])
         """
+        if _unknown or _surplus:
+            raise Betainc._create_refused(_surplus, _unknown)
         op: Betainc[U] = new(Betainc)
         fast_path_error = None
         try:
@@ -146,7 +153,7 @@ def betainc(
     a: Operand[U],
     b: SameOperand[U],
     x: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -187,8 +194,8 @@ def betainc(
         >>> betainc(np.array(2.0), np.array(3.0), chance).numpy()
         array([0.    , 0.6875, 1.    ])
     """
-    if _unknown:
-        raise Betainc._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Betainc._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

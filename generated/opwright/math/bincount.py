@@ -94,7 +94,12 @@ class Bincount(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, arr: Operand[TInt32], size: Operand[TInt32], weights: Operand[U]
+        scope: Scope,
+        arr: Operand[TInt32],
+        size: Operand[TInt32],
+        weights: Operand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Bincount[U]:
         """Counts how often each integer occurs, or adds up weights by integer.
 
@@ -134,6 +139,8 @@ class Bincount(TensorOp[T]):
             >>> bincount(rolls, 4, np.array([0.5, 1.0, 0.25, 9.0])).numpy()
             array([0.  , 0.75, 0.  , 1.  ])
         """
+        if _unknown or _surplus:
+            raise Bincount._create_refused(_surplus, _unknown)
         op: Bincount[U] = new(Bincount)
         fast_path_error = None
         try:
@@ -167,7 +174,7 @@ def bincount(
     arr: Operand[TInt32],
     size: Operand[TInt32],
     weights: Operand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -209,8 +216,8 @@ def bincount(
         >>> bincount(rolls, 4, np.array([0.5, 1.0, 0.25, 9.0])).numpy()
         array([0.  , 0.75, 0.  , 1.  ])
     """
-    if _unknown:
-        raise Bincount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Bincount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -89,7 +89,11 @@ class Bucketize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], boundaries: Sequence[float]
+        scope: Scope,
+        input: Operand[U],
+        boundaries: Sequence[float],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Bucketize:
         """Finds the bucket that each number falls into.
 
@@ -127,6 +131,8 @@ class Bucketize(TensorOp[TInt32]):
             >>> bucketize(ages, [18.0, 65.0]).numpy()
             array([0, 1, 1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Bucketize._create_refused(_surplus, _unknown)
         op: Bucketize = new(Bucketize)
         fast_path_error = None
         try:
@@ -144,7 +150,7 @@ class Bucketize(TensorOp[TInt32]):
 def bucketize(
     input: Operand[U],
     boundaries: Sequence[float],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -183,8 +189,8 @@ def bucketize(
         >>> bucketize(ages, [18.0, 65.0]).numpy()
         array([0, 1, 1, 2], dtype=int32)
     """
-    if _unknown:
-        raise Bucketize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Bucketize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

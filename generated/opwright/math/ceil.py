@@ -75,7 +75,9 @@ class Ceil(TensorOp[T]):
         return CeilInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Ceil[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Ceil[U]:
         """Rounds each element up to an integer.
 
         For each element,
@@ -107,6 +109,8 @@ class Ceil(TensorOp[T]):
             >>> ceil(np.array([1.2, -1.2, 3.0])).numpy()
             array([ 2., -1.,  3.])
         """
+        if _unknown or _surplus:
+            raise Ceil._create_refused(_surplus, _unknown)
         op: Ceil[U] = new(Ceil)
         fast_path_error = None
         try:
@@ -119,7 +123,9 @@ class Ceil(TensorOp[T]):
 
 
 @explained
-def ceil(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def ceil(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Rounds each element up to an integer.
 
     For each element,
@@ -151,8 +157,8 @@ def ceil(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> ceil(np.array([1.2, -1.2, 3.0])).numpy()
         array([ 2., -1.,  3.])
     """
-    if _unknown:
-        raise Ceil._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Ceil._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

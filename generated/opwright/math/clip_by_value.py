@@ -96,6 +96,8 @@ class ClipByValue(TensorOp[T]):
         t: Operand[U],
         clip_value_min: SameOperand[U],
         clip_value_max: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ClipByValue[U]:
         """Moves elements that are out of a range to its nearer end.
 
@@ -133,6 +135,8 @@ class ClipByValue(TensorOp[T]):
             >>> clip_by_value(gradients, np.array(-1.0), np.array(1.0)).numpy()
             array([-1. ,  0.5,  1. ])
         """
+        if _unknown or _surplus:
+            raise ClipByValue._create_refused(_surplus, _unknown)
         op: ClipByValue[U] = new(ClipByValue)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def clip_by_value(
     t: Operand[U],
     clip_value_min: SameOperand[U],
     clip_value_max: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -208,8 +212,8 @@ def clip_by_value(
         >>> clip_by_value(gradients, np.array(-1.0), np.array(1.0)).numpy()
         array([-1. ,  0.5,  1. ])
     """
-    if _unknown:
-        raise ClipByValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ClipByValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

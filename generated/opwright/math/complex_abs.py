@@ -101,7 +101,11 @@ class ComplexAbs(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        x: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> ComplexAbs[Uout]:
         """Takes the distance from 0 of each complex number.
 
@@ -135,6 +139,8 @@ class ComplexAbs(TensorOp[Tout]):
             >>> complex_abs(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([5., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ComplexAbs._create_refused(_surplus, _unknown)
         op: ComplexAbs[Uout] = new(ComplexAbs)
         fast_path_error = None
         try:
@@ -168,7 +174,7 @@ def complex_abs(
 @explained
 def complex_abs(
     x: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -205,8 +211,8 @@ def complex_abs(
         >>> complex_abs(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([5., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ComplexAbs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComplexAbs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

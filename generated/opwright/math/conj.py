@@ -82,7 +82,9 @@ class Conj(TensorOp[T]):
         return ConjInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> Conj[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Conj[U]:
         """Takes the complex conjugate of each element.
 
         For each element,
@@ -114,6 +116,8 @@ class Conj(TensorOp[T]):
             >>> (conj(z) * z).numpy()
             array([25.+0.j,  1.+0.j], dtype=complex64)
         """
+        if _unknown or _surplus:
+            raise Conj._create_refused(_surplus, _unknown)
         op: Conj[U] = new(Conj)
         fast_path_error = None
         try:
@@ -126,7 +130,9 @@ class Conj(TensorOp[T]):
 
 
 @explained
-def conj(input: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def conj(
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the complex conjugate of each element.
 
     For each element,
@@ -158,8 +164,8 @@ def conj(input: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> (conj(z) * z).numpy()
         array([25.+0.j,  1.+0.j], dtype=complex64)
     """
-    if _unknown:
-        raise Conj._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conj._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

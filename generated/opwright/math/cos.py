@@ -72,7 +72,9 @@ class Cos(TensorOp[T]):
         return CosInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Cos[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Cos[U]:
         """Takes the cosine of each element, an angle in radians.
 
         The result lies from -1 to 1. Large angles are reduced exactly, so that
@@ -101,6 +103,8 @@ class Cos(TensorOp[T]):
             >>> opwright.math.round(cos(degrees * np.pi / 180.0) * 1e6).numpy() / 1e6
             array([ 1. ,  0.5, -1. ])
         """
+        if _unknown or _surplus:
+            raise Cos._create_refused(_surplus, _unknown)
         op: Cos[U] = new(Cos)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Cos(TensorOp[T]):
 
 
 @explained
-def cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def cos(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the cosine of each element, an angle in radians.
 
     The result lies from -1 to 1. Large angles are reduced exactly, so that cos(1e10) is
@@ -142,8 +148,8 @@ def cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> opwright.math.round(cos(degrees * np.pi / 180.0) * 1e6).numpy() / 1e6
         array([ 1. ,  0.5, -1. ])
     """
-    if _unknown:
-        raise Cos._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cos._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Cosh(TensorOp[T]):
         return CoshInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Cosh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Cosh[U]:
         """Takes the hyperbolic cosine of each element.
 
         For each element,
@@ -101,6 +103,8 @@ class Cosh(TensorOp[T]):
             >>> opwright.math.cosh(np.array([0.0, 1.0, -1.0])).numpy()
             array([1.        , 1.54308063, 1.54308063])
         """
+        if _unknown or _surplus:
+            raise Cosh._create_refused(_surplus, _unknown)
         op: Cosh[U] = new(Cosh)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Cosh(TensorOp[T]):
 
 
 @explained
-def cosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def cosh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the hyperbolic cosine of each element.
 
     For each element,
@@ -142,8 +148,8 @@ def cosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> opwright.math.cosh(np.array([0.0, 1.0, -1.0])).numpy()
         array([1.        , 1.54308063, 1.54308063])
     """
-    if _unknown:
-        raise Cosh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cosh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

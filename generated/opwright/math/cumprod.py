@@ -116,7 +116,10 @@ class Cumprod(TensorOp[T]):
             *,
             exclusive: bool = default(False),
             reverse: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(exclusive=exclusive, reverse=reverse)
 
         def with_exclusive(self, exclusive: bool) -> Self:
@@ -131,7 +134,11 @@ class Cumprod(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uidx], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uidx],
+        *options: Options,
+        **_unknown: Never,
     ) -> Cumprod[U]:
         """Multiplies the elements along an axis and keeps every step.
 
@@ -175,6 +182,8 @@ class Cumprod(TensorOp[T]):
             >>> cumprod(survival, 0, exclusive=True).numpy()
             array([1.  , 0.9 , 0.72])
         """
+        if _unknown:
+            raise Cumprod._create_refused((), _unknown)
         op: Cumprod[U] = new(Cumprod)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +228,7 @@ MERGE = Cumprod.Options.merge
 def cumprod(
     x: Operand[U],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     exclusive: bool = False,
     reverse: bool = False,
     name: str | None = None,
@@ -266,8 +275,8 @@ def cumprod(
         >>> cumprod(survival, 0, exclusive=True).numpy()
         array([1.  , 0.9 , 0.72])
     """
-    if _unknown:
-        raise Cumprod._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cumprod._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -119,7 +119,10 @@ class Cumsum(TensorOp[T]):
             *,
             exclusive: bool = default(False),
             reverse: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(exclusive=exclusive, reverse=reverse)
 
         def with_exclusive(self, exclusive: bool) -> Self:
@@ -134,7 +137,11 @@ class Cumsum(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uidx], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uidx],
+        *options: Options,
+        **_unknown: Never,
     ) -> Cumsum[U]:
         """Adds up the elements along an axis and keeps every step.
 
@@ -182,6 +189,8 @@ class Cumsum(TensorOp[T]):
             >>> cumsum(lengths, 0, reverse=True).numpy()
             array([6, 3, 2])
         """
+        if _unknown:
+            raise Cumsum._create_refused((), _unknown)
         op: Cumsum[U] = new(Cumsum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -226,7 +235,7 @@ MERGE = Cumsum.Options.merge
 def cumsum(
     x: Operand[U],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     exclusive: bool = False,
     reverse: bool = False,
     name: str | None = None,
@@ -276,8 +285,8 @@ def cumsum(
         >>> cumsum(lengths, 0, reverse=True).numpy()
         array([6, 3, 2])
     """
-    if _unknown:
-        raise Cumsum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Cumsum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

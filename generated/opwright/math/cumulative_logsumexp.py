@@ -116,7 +116,10 @@ class CumulativeLogsumexp(TensorOp[T]):
             *,
             exclusive: bool = default(False),
             reverse: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(exclusive=exclusive, reverse=reverse)
 
         def with_exclusive(self, exclusive: bool) -> Self:
@@ -131,7 +134,11 @@ class CumulativeLogsumexp(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], axis: Operand[Uidx], *options: Options
+        scope: Scope,
+        x: Operand[U],
+        axis: Operand[Uidx],
+        *options: Options,
+        **_unknown: Never,
     ) -> CumulativeLogsumexp[U]:
         """Adds up numbers given by logarithms along an axis and keeps every step.
 
@@ -175,6 +182,8 @@ class CumulativeLogsumexp(TensorOp[T]):
             >>> cumulative_logsumexp(np.array([1000.0, 1000.0]), 0).numpy()
             array([1000.        , 1000.69314718])
         """
+        if _unknown:
+            raise CumulativeLogsumexp._create_refused((), _unknown)
         op: CumulativeLogsumexp[U] = new(CumulativeLogsumexp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +228,7 @@ MERGE = CumulativeLogsumexp.Options.merge
 def cumulative_logsumexp(
     x: Operand[U],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     exclusive: bool = False,
     reverse: bool = False,
     name: str | None = None,
@@ -266,8 +275,8 @@ def cumulative_logsumexp(
         >>> cumulative_logsumexp(np.array([1000.0, 1000.0]), 0).numpy()
         array([1000.        , 1000.69314718])
     """
-    if _unknown:
-        raise CumulativeLogsumexp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CumulativeLogsumexp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

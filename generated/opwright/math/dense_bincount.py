@@ -118,7 +118,10 @@ class DenseBincount(TensorOp[T]):
             self,
             *,
             binary_output: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -135,6 +138,7 @@ class DenseBincount(TensorOp[T]):
         size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> DenseBincount[U]:
         """Counts how often each integer occurs, in a vector or in each row of a
         matrix.
@@ -184,6 +188,8 @@ class DenseBincount(TensorOp[T]):
             array([[0., 1., 1.],
                    [1., 0., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise DenseBincount._create_refused((), _unknown)
         op: DenseBincount[U] = new(DenseBincount)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def dense_bincount(
     input: Operand[Uidx],
     size: SameOperand[Uidx],
     weights: Operand[U],
-    *,
+    *_surplus: Never,
     binary_output: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -277,8 +283,8 @@ def dense_bincount(
         array([[0., 1., 1.],
                [1., 0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise DenseBincount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseBincount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Digamma(TensorOp[T]):
         return DigammaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Digamma[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Digamma[U]:
         """Takes the derivative of the logarithm of the gamma function.
 
         For each element,
@@ -101,6 +103,8 @@ class Digamma(TensorOp[T]):
             >>> digamma(np.array([1.0, 2.0, 3.0, 0.0])).numpy()
             array([-0.57721566,  0.42278434,  0.92278434,         nan])
         """
+        if _unknown or _surplus:
+            raise Digamma._create_refused(_surplus, _unknown)
         op: Digamma[U] = new(Digamma)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Digamma(TensorOp[T]):
 
 
 @explained
-def digamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def digamma(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the derivative of the logarithm of the gamma function.
 
     For each element,
@@ -142,8 +148,8 @@ def digamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
         >>> digamma(np.array([1.0, 2.0, 3.0, 0.0])).numpy()
         array([-0.57721566,  0.42278434,  0.92278434,         nan])
     """
-    if _unknown:
-        raise Digamma._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Digamma._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -91,7 +91,13 @@ class Div(TensorOp[T]):
         return DivInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Div[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Div[U]:
         """Divides one tensor by another: truly for floats, without rest for
         integers.
 
@@ -128,6 +134,8 @@ class Div(TensorOp[T]):
             >>> div(np.array([7, -7]), np.array(2)).numpy()
             array([ 3, -3])
         """
+        if _unknown or _surplus:
+            raise Div._create_refused(_surplus, _unknown)
         op: Div[U] = new(Div)
         fast_path_error = None
         try:
@@ -150,7 +158,11 @@ class Div(TensorOp[T]):
 
 @explained
 def div(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor by another: truly for floats, without rest for integers.
 
@@ -187,8 +199,8 @@ def div(
         >>> div(np.array([7, -7]), np.array(2)).numpy()
         array([ 3, -3])
     """
-    if _unknown:
-        raise Div._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Div._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class DivNoNan(TensorOp[T]):
         return DivNoNanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> DivNoNan[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> DivNoNan[U]:
         """Divides one tensor by another, with 0 wherever the divisor is 0.
 
         For each element,
@@ -121,6 +127,8 @@ class DivNoNan(TensorOp[T]):
             >>> div_no_nan(hits, tries).numpy()
             array([0.75, 0.  , 1.  ])
         """
+        if _unknown or _surplus:
+            raise DivNoNan._create_refused(_surplus, _unknown)
         op: DivNoNan[U] = new(DivNoNan)
         fast_path_error = None
         try:
@@ -134,7 +142,11 @@ class DivNoNan(TensorOp[T]):
 
 @explained
 def div_no_nan(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor by another, with 0 wherever the divisor is 0.
 
@@ -170,8 +182,8 @@ def div_no_nan(
         >>> div_no_nan(hits, tries).numpy()
         array([0.75, 0.  , 1.  ])
     """
-    if _unknown:
-        raise DivNoNan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DivNoNan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -104,7 +104,10 @@ class Equal(TensorOp[TBool]):
             self,
             *,
             incompatible_shape_error: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(incompatible_shape_error=incompatible_shape_error)
 
         def with_incompatible_shape_error(self, incompatible_shape_error: bool) -> Self:
@@ -116,7 +119,11 @@ class Equal(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U], *options: Options
+        scope: Scope,
+        x: AnyOperand[U],
+        y: SameAnyOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> Equal:
         """Tells where two tensors are equal.
 
@@ -158,6 +165,8 @@ class Equal(TensorOp[TBool]):
             >>> equal(labels, np.array([2, 0]), incompatible_shape_error=False).numpy()
             np.False_
         """
+        if _unknown:
+            raise Equal._create_refused((), _unknown)
         op: Equal = new(Equal)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +204,7 @@ MERGE = Equal.Options.merge
 def equal(
     x: AnyOperand[U],
     y: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     incompatible_shape_error: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -239,8 +248,8 @@ def equal(
         >>> equal(labels, np.array([2, 0]), incompatible_shape_error=False).numpy()
         np.False_
     """
-    if _unknown:
-        raise Equal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Equal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

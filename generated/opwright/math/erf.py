@@ -76,7 +76,9 @@ class Erf(TensorOp[T]):
         return ErfInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Erf[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Erf[U]:
         """Takes the error function of each element.
 
         For each element,
@@ -109,6 +111,8 @@ class Erf(TensorOp[T]):
             >>> 0.5 * (1.0 + erf(z / np.sqrt(2.0)).numpy())
             array([0.15865525, 0.5       , 0.9750021 ])
         """
+        if _unknown or _surplus:
+            raise Erf._create_refused(_surplus, _unknown)
         op: Erf[U] = new(Erf)
         fast_path_error = None
         try:
@@ -121,7 +125,9 @@ class Erf(TensorOp[T]):
 
 
 @explained
-def erf(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def erf(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the error function of each element.
 
     For each element,
@@ -154,8 +160,8 @@ def erf(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> 0.5 * (1.0 + erf(z / np.sqrt(2.0)).numpy())
         array([0.15865525, 0.5       , 0.9750021 ])
     """
-    if _unknown:
-        raise Erf._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Erf._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -76,7 +76,9 @@ class Erfc(TensorOp[T]):
         return ErfcInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Erfc[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Erfc[U]:
         """Takes 1 minus the error function of each element, without losing digits.
 
         For each element,
@@ -109,6 +111,8 @@ class Erfc(TensorOp[T]):
             >>> 0.5 * (1.0 - opwright.math.erf(z / np.sqrt(2.0)).numpy())
             array([0.5      , 0.0249979, 0.       ])
         """
+        if _unknown or _surplus:
+            raise Erfc._create_refused(_surplus, _unknown)
         op: Erfc[U] = new(Erfc)
         fast_path_error = None
         try:
@@ -121,7 +125,9 @@ class Erfc(TensorOp[T]):
 
 
 @explained
-def erfc(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def erfc(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes 1 minus the error function of each element, without losing digits.
 
     For each element,
@@ -154,8 +160,8 @@ def erfc(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> 0.5 * (1.0 - opwright.math.erf(z / np.sqrt(2.0)).numpy())
         array([0.5      , 0.0249979, 0.       ])
     """
-    if _unknown:
-        raise Erfc._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Erfc._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

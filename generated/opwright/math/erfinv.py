@@ -72,7 +72,9 @@ class Erfinv(TensorOp[T]):
         return ErfinvInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Erfinv[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Erfinv[U]:
         """Finds the number whose error function each element is.
 
         For each element,
@@ -101,6 +103,8 @@ class Erfinv(TensorOp[T]):
             >>> erfinv(np.array([0.0, 0.5, 1.0])).numpy()
             array([0.        , 0.47693628,        inf])
         """
+        if _unknown or _surplus:
+            raise Erfinv._create_refused(_surplus, _unknown)
         op: Erfinv[U] = new(Erfinv)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Erfinv(TensorOp[T]):
 
 
 @explained
-def erfinv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def erfinv(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the number whose error function each element is.
 
     For each element,
@@ -142,8 +148,8 @@ def erfinv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> erfinv(np.array([0.0, 0.5, 1.0])).numpy()
         array([0.        , 0.47693628,        inf])
     """
-    if _unknown:
-        raise Erfinv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Erfinv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -77,7 +77,9 @@ class Exp(TensorOp[T]):
         return ExpInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Exp[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Exp[U]:
         """Raises e to the power of each element.
 
         For each element,
@@ -111,6 +113,8 @@ class Exp(TensorOp[T]):
             >>> exp([88.0, 89.0]).numpy()
             array([1.6516363e+38,           inf], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Exp._create_refused(_surplus, _unknown)
         op: Exp[U] = new(Exp)
         fast_path_error = None
         try:
@@ -123,7 +127,9 @@ class Exp(TensorOp[T]):
 
 
 @explained
-def exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def exp(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Raises e to the power of each element.
 
     For each element,
@@ -157,8 +163,8 @@ def exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> exp([88.0, 89.0]).numpy()
         array([1.6516363e+38,           inf], dtype=float32)
     """
-    if _unknown:
-        raise Exp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Exp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

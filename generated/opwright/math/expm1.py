@@ -80,7 +80,9 @@ class Expm1(TensorOp[T]):
         return Expm1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Expm1[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Expm1[U]:
         """Raises e to the power of each element and subtracts 1, without losing
         digits.
 
@@ -116,6 +118,8 @@ class Expm1(TensorOp[T]):
             >>> (opwright.math.exp(rate) - 1.0).numpy()
             array([1.00008890e-12, 6.48721271e-01])
         """
+        if _unknown or _surplus:
+            raise Expm1._create_refused(_surplus, _unknown)
         op: Expm1[U] = new(Expm1)
         fast_path_error = None
         try:
@@ -128,7 +132,9 @@ class Expm1(TensorOp[T]):
 
 
 @explained
-def expm1(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def expm1(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Raises e to the power of each element and subtracts 1, without losing digits.
 
     For each element,
@@ -163,8 +169,8 @@ def expm1(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> (opwright.math.exp(rate) - 1.0).numpy()
         array([1.00008890e-12, 6.48721271e-01])
     """
-    if _unknown:
-        raise Expm1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Expm1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

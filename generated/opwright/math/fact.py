@@ -59,7 +59,7 @@ class Fact(TensorOp[TString]):
         return FactInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> Fact:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> Fact:
         """Tells a fact about factorials.
 
         The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows
@@ -82,6 +82,8 @@ class Fact(TensorOp[TString]):
             >>> fact().numpy()
             b'0! == 1'
         """
+        if _unknown or _surplus:
+            raise Fact._create_refused(_surplus, _unknown)
         op: Fact = new(Fact)
         fast_path_error = None
         try:
@@ -94,7 +96,9 @@ class Fact(TensorOp[TString]):
 
 
 @explained
-def fact(*, name: str | None = None, **_unknown: Never) -> Output[TString]:
+def fact(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TString]:
     """Tells a fact about factorials.
 
     The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows a
@@ -117,8 +121,8 @@ def fact(*, name: str | None = None, **_unknown: Never) -> Output[TString]:
         >>> fact().numpy()
         b'0! == 1'
     """
-    if _unknown:
-        raise Fact._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Fact._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -76,7 +76,9 @@ class Floor(TensorOp[T]):
         return FloorInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Floor[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Floor[U]:
         """Rounds each element down to an integer.
 
         For each element,
@@ -109,6 +111,8 @@ class Floor(TensorOp[T]):
             >>> floor(np.array([1.8, -1.2, 3.0])).numpy()
             array([ 1., -2.,  3.])
         """
+        if _unknown or _surplus:
+            raise Floor._create_refused(_surplus, _unknown)
         op: Floor[U] = new(Floor)
         fast_path_error = None
         try:
@@ -121,7 +125,9 @@ class Floor(TensorOp[T]):
 
 
 @explained
-def floor(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def floor(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Rounds each element down to an integer.
 
     For each element,
@@ -154,8 +160,8 @@ def floor(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> floor(np.array([1.8, -1.2, 3.0])).numpy()
         array([ 1., -2.,  3.])
     """
-    if _unknown:
-        raise Floor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Floor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,7 +92,13 @@ class FloorDiv(TensorOp[T]):
         return FloorDivInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> FloorDiv[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> FloorDiv[U]:
         """Divides one tensor by another and rounds down.
 
         For each element,
@@ -129,6 +135,8 @@ class FloorDiv(TensorOp[T]):
             >>> opwright.math.floor_mod(x, np.array(2)).numpy()
             array([1, 1])
         """
+        if _unknown or _surplus:
+            raise FloorDiv._create_refused(_surplus, _unknown)
         op: FloorDiv[U] = new(FloorDiv)
         fast_path_error = None
         try:
@@ -151,7 +159,11 @@ class FloorDiv(TensorOp[T]):
 
 @explained
 def floor_div(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor by another and rounds down.
 
@@ -189,8 +201,8 @@ def floor_div(
         >>> opwright.math.floor_mod(x, np.array(2)).numpy()
         array([1, 1])
     """
-    if _unknown:
-        raise FloorDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FloorDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -93,7 +93,13 @@ class FloorMod(TensorOp[T]):
         return FloorModInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> FloorMod[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> FloorMod[U]:
         """Takes the rest of a division that rounds down; it has the sign of the
         divisor.
 
@@ -131,6 +137,8 @@ class FloorMod(TensorOp[T]):
             >>> opwright.math.truncate_mod(hours, np.array(24)).numpy()
             array([ 7,  2, -3])
         """
+        if _unknown or _surplus:
+            raise FloorMod._create_refused(_surplus, _unknown)
         op: FloorMod[U] = new(FloorMod)
         fast_path_error = None
         try:
@@ -153,7 +161,11 @@ class FloorMod(TensorOp[T]):
 
 @explained
 def floor_mod(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the rest of a division that rounds down; it has the sign of the divisor.
 
@@ -191,8 +203,8 @@ def floor_mod(
         >>> opwright.math.truncate_mod(hours, np.array(24)).numpy()
         array([ 7,  2, -3])
     """
-    if _unknown:
-        raise FloorMod._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FloorMod._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class Greater(TensorOp[TBool]):
         return GreaterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Greater:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Greater:
         """Tells where one tensor is greater than another.
 
         For each element,
@@ -118,6 +124,8 @@ class Greater(TensorOp[TBool]):
             array([[False,  True],
                    [False,  True]])
         """
+        if _unknown or _surplus:
+            raise Greater._create_refused(_surplus, _unknown)
         op: Greater = new(Greater)
         fast_path_error = None
         try:
@@ -140,7 +148,11 @@ class Greater(TensorOp[TBool]):
 
 @explained
 def greater(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where one tensor is greater than another.
 
@@ -173,8 +185,8 @@ def greater(
         array([[False,  True],
                [False,  True]])
     """
-    if _unknown:
-        raise Greater._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Greater._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -84,7 +84,13 @@ class GreaterEqual(TensorOp[TBool]):
         return GreaterEqualInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> GreaterEqual:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> GreaterEqual:
         """Tells where one tensor is greater than another or equal to it.
 
         For each element,
@@ -114,6 +120,8 @@ class GreaterEqual(TensorOp[TBool]):
             >>> greater_equal(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
             array([False,  True, False])
         """
+        if _unknown or _surplus:
+            raise GreaterEqual._create_refused(_surplus, _unknown)
         op: GreaterEqual = new(GreaterEqual)
         fast_path_error = None
         try:
@@ -136,7 +144,11 @@ class GreaterEqual(TensorOp[TBool]):
 
 @explained
 def greater_equal(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where one tensor is greater than another or equal to it.
 
@@ -167,8 +179,8 @@ def greater_equal(
         >>> greater_equal(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
         array([False,  True, False])
     """
-    if _unknown:
-        raise GreaterEqual._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GreaterEqual._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -125,8 +125,9 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         values: Operand[U],
         value_range: SameOperand[U],
         nbins: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> HistogramFixedWidth[UDtype]:
         """Counts how many elements fall into each of several ranges of equal width.
 
@@ -161,6 +162,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
             >>> histogram_fixed_width(values, np.array([0.0, 5.0]), 5).numpy()
             array([2, 1, 1, 0, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise HistogramFixedWidth._create_refused(_surplus, _unknown)
         op: HistogramFixedWidth[UDtype] = new(HistogramFixedWidth)
         fast_path_error = None
         try:
@@ -225,7 +228,7 @@ def histogram_fixed_width(
     values: Operand[U],
     value_range: SameOperand[U],
     nbins: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +266,8 @@ def histogram_fixed_width(
         >>> histogram_fixed_width(values, np.array([0.0, 5.0]), 5).numpy()
         array([2, 1, 1, 0, 2], dtype=int32)
     """
-    if _unknown:
-        raise HistogramFixedWidth._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HistogramFixedWidth._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -89,7 +89,13 @@ class Igamma(TensorOp[T]):
         return IgammaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> Igamma[U]:
+    def create(
+        scope: Scope,
+        a: Operand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Igamma[U]:
         """Takes the lower regularized incomplete gamma function.
 
         For each element,
@@ -128,6 +134,8 @@ class Igamma(TensorOp[T]):
             >>> 1.0 - np.exp(-times)
             array([0.        , 0.63212056, 0.95021293])
         """
+        if _unknown or _surplus:
+            raise Igamma._create_refused(_surplus, _unknown)
         op: Igamma[U] = new(Igamma)
         fast_path_error = None
         try:
@@ -141,7 +149,11 @@ class Igamma(TensorOp[T]):
 
 @explained
 def igamma(
-    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    a: Operand[U],
+    x: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the lower regularized incomplete gamma function.
 
@@ -180,8 +192,8 @@ def igamma(
         >>> 1.0 - np.exp(-times)
         array([0.        , 0.63212056, 0.95021293])
     """
-    if _unknown:
-        raise Igamma._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Igamma._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -89,7 +89,13 @@ class IgammaGradA(TensorOp[T]):
         return IgammaGradAInputs(self)
 
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> IgammaGradA[U]:
+    def create(
+        scope: Scope,
+        a: Operand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> IgammaGradA[U]:
         """Takes the derivative of Igamma with respect to its first input.
 
         For each element,
@@ -127,6 +133,8 @@ class IgammaGradA(TensorOp[T]):
             >>> ((higher - opwright.math.igamma(a - h, x).numpy()) / (2.0 * h)).round(6)
             np.float64(-0.313489)
         """
+        if _unknown or _surplus:
+            raise IgammaGradA._create_refused(_surplus, _unknown)
         op: IgammaGradA[U] = new(IgammaGradA)
         fast_path_error = None
         try:
@@ -140,7 +148,11 @@ class IgammaGradA(TensorOp[T]):
 
 @explained
 def igamma_grad_a(
-    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    a: Operand[U],
+    x: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the derivative of Igamma with respect to its first input.
 
@@ -178,8 +190,8 @@ def igamma_grad_a(
         >>> ((higher - opwright.math.igamma(a - h, x).numpy()) / (2.0 * h)).round(6)
         np.float64(-0.313489)
     """
-    if _unknown:
-        raise IgammaGradA._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IgammaGradA._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class Igammac(TensorOp[T]):
         return IgammacInputs(self)
 
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> Igammac[U]:
+    def create(
+        scope: Scope,
+        a: Operand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Igammac[U]:
         """Takes the upper regularized incomplete gamma function.
 
         For each element,
@@ -121,6 +127,8 @@ class Igammac(TensorOp[T]):
             >>> igammac(np.array(0.5), chi_squared / 2.0).numpy()
             array([5.00435212e-02, 1.52397060e-23])
         """
+        if _unknown or _surplus:
+            raise Igammac._create_refused(_surplus, _unknown)
         op: Igammac[U] = new(Igammac)
         fast_path_error = None
         try:
@@ -134,7 +142,11 @@ class Igammac(TensorOp[T]):
 
 @explained
 def igammac(
-    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    a: Operand[U],
+    x: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the upper regularized incomplete gamma function.
 
@@ -170,8 +182,8 @@ def igammac(
         >>> igammac(np.array(0.5), chi_squared / 2.0).numpy()
         array([5.00435212e-02, 1.52397060e-23])
     """
-    if _unknown:
-        raise Igammac._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Igammac._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -96,7 +96,11 @@ class Imag(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        input: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> Imag[Uout]:
         """Takes the imaginary part of each complex number, as a real one.
 
@@ -125,6 +129,8 @@ class Imag(TensorOp[Tout]):
             >>> imag(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([ 4., -2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Imag._create_refused(_surplus, _unknown)
         op: Imag[Uout] = new(Imag)
         fast_path_error = None
         try:
@@ -158,7 +164,7 @@ def imag(
 @explained
 def imag(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -190,8 +196,8 @@ def imag(
         >>> imag(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 4., -2.], dtype=float32)
     """
-    if _unknown:
-        raise Imag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Imag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -83,7 +83,9 @@ class Inv(TensorOp[T]):
         return InvInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Inv[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Inv[U]:
         """Takes 1 divided by each element, as Reciprocal does under its newer name.
 
         For each element,
@@ -115,6 +117,8 @@ class Inv(TensorOp[T]):
             >>> opwright.math.reciprocal(np.array([4.0, -0.5])).numpy()
             array([ 0.25, -2.  ])
         """
+        if _unknown or _surplus:
+            raise Inv._create_refused(_surplus, _unknown)
         op: Inv[U] = new(Inv)
         fast_path_error = None
         try:
@@ -127,7 +131,9 @@ class Inv(TensorOp[T]):
 
 
 @explained
-def inv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def inv(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes 1 divided by each element, as Reciprocal does under its newer name.
 
     For each element,
@@ -159,8 +165,8 @@ def inv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> opwright.math.reciprocal(np.array([4.0, -0.5])).numpy()
         array([ 0.25, -2.  ])
     """
-    if _unknown:
-        raise Inv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Inv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

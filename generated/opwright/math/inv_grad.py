@@ -85,7 +85,13 @@ class InvGrad(TensorOp[T]):
         return InvGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> InvGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> InvGrad[U]:
         """Computes the gradient of Inv from its output, as ReciprocalGrad does.
 
         For each element,
@@ -119,6 +125,8 @@ class InvGrad(TensorOp[T]):
             >>> inv_grad(y, np.array([1.0, 1.0])).numpy()
             array([-0.0625, -4.    ])
         """
+        if _unknown or _surplus:
+            raise InvGrad._create_refused(_surplus, _unknown)
         op: InvGrad[U] = new(InvGrad)
         fast_path_error = None
         try:
@@ -132,7 +140,11 @@ class InvGrad(TensorOp[T]):
 
 @explained
 def inv_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Inv from its output, as ReciprocalGrad does.
 
@@ -167,8 +179,8 @@ def inv_grad(
         >>> inv_grad(y, np.array([1.0, 1.0])).numpy()
         array([-0.0625, -4.    ])
     """
-    if _unknown:
-        raise InvGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InvGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

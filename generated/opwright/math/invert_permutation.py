@@ -81,7 +81,9 @@ class InvertPermutation(TensorOp[T]):
         return InvertPermutationInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> InvertPermutation[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> InvertPermutation[U]:
         """Finds the permutation that undoes another.
 
         For each position i,
@@ -116,6 +118,8 @@ class InvertPermutation(TensorOp[T]):
             >>> np.array(["a", "b", "c"])[order][back.numpy()].tolist()
             ['a', 'b', 'c']
         """
+        if _unknown or _surplus:
+            raise InvertPermutation._create_refused(_surplus, _unknown)
         op: InvertPermutation[U] = new(InvertPermutation)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ class InvertPermutation(TensorOp[T]):
 
 @explained
 def invert_permutation(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Finds the permutation that undoes another.
 
@@ -174,8 +178,8 @@ def invert_permutation(
         >>> np.array(["a", "b", "c"])[order][back.numpy()].tolist()
         ['a', 'b', 'c']
     """
-    if _unknown:
-        raise InvertPermutation._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InvertPermutation._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -70,7 +70,9 @@ class IsFinite(TensorOp[TBool]):
         return IsFiniteInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> IsFinite:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> IsFinite:
         """Tells which elements are numbers that are not infinite.
 
         False for inf, -inf and nan, True for all else. One All over it says whether a
@@ -97,6 +99,8 @@ class IsFinite(TensorOp[TBool]):
             >>> ok.numpy(), opwright.math.all(ok, [0]).numpy()
             (array([ True, False, False]), np.False_)
         """
+        if _unknown or _surplus:
+            raise IsFinite._create_refused(_surplus, _unknown)
         op: IsFinite = new(IsFinite)
         fast_path_error = None
         try:
@@ -110,7 +114,7 @@ class IsFinite(TensorOp[TBool]):
 
 @explained
 def is_finite(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Tells which elements are numbers that are not infinite.
 
@@ -138,8 +142,8 @@ def is_finite(
         >>> ok.numpy(), opwright.math.all(ok, [0]).numpy()
         (array([ True, False, False]), np.False_)
     """
-    if _unknown:
-        raise IsFinite._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsFinite._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -68,7 +68,9 @@ class IsInf(TensorOp[TBool]):
         return IsInfInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> IsInf:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> IsInf:
         """Tells which elements are infinite.
 
         True where x is inf or -inf, as after an overflow or a division by 0; False for
@@ -94,6 +96,8 @@ class IsInf(TensorOp[TBool]):
             >>> is_inf(np.array([1.0, np.nan, np.inf, -np.inf])).numpy()
             array([False, False,  True,  True])
         """
+        if _unknown or _surplus:
+            raise IsInf._create_refused(_surplus, _unknown)
         op: IsInf = new(IsInf)
         fast_path_error = None
         try:
@@ -107,7 +111,7 @@ class IsInf(TensorOp[TBool]):
 
 @explained
 def is_inf(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Tells which elements are infinite.
 
@@ -133,8 +137,8 @@ def is_inf(
         >>> is_inf(np.array([1.0, np.nan, np.inf, -np.inf])).numpy()
         array([False, False,  True,  True])
     """
-    if _unknown:
-        raise IsInf._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsInf._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

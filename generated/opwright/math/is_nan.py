@@ -71,7 +71,9 @@ class IsNan(TensorOp[TBool]):
         return IsNanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> IsNan:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> IsNan:
         """Tells which elements are nan.
 
         True where x is no number, such as 0 / 0 or the logarithm of -1; False for
@@ -99,6 +101,8 @@ class IsNan(TensorOp[TBool]):
             >>> tf.where(is_nan(x), 0.0, x).numpy()
             array([ 1.,  0., inf], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise IsNan._create_refused(_surplus, _unknown)
         op: IsNan = new(IsNan)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class IsNan(TensorOp[TBool]):
 
 @explained
 def is_nan(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Tells which elements are nan.
 
@@ -141,8 +145,8 @@ def is_nan(
         >>> tf.where(is_nan(x), 0.0, x).numpy()
         array([ 1.,  0., inf], dtype=float32)
     """
-    if _unknown:
-        raise IsNan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsNan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

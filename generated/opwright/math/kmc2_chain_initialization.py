@@ -77,7 +77,11 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, distances: Operand[TFloat32], seed: Operand[TInt64]
+        scope: Scope,
+        distances: Operand[TFloat32],
+        seed: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> KMC2ChainInitialization:
         """Picks one more point as a centre of clusters, by a Markov chain.
 
@@ -112,6 +116,8 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
             >>> kmc2_chain_initialization(to_nearest_centre, 1).numpy()
             np.int64(2)
         """
+        if _unknown or _surplus:
+            raise KMC2ChainInitialization._create_refused(_surplus, _unknown)
         op: KMC2ChainInitialization = new(KMC2ChainInitialization)
         fast_path_error = None
         try:
@@ -138,7 +144,7 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
 def kmc2_chain_initialization(
     distances: Operand[TFloat32],
     seed: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -175,8 +181,8 @@ def kmc2_chain_initialization(
         >>> kmc2_chain_initialization(to_nearest_centre, 1).numpy()
         np.int64(2)
     """
-    if _unknown:
-        raise KMC2ChainInitialization._unknown(_unknown)
+    if _unknown or _surplus:
+        raise KMC2ChainInitialization._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

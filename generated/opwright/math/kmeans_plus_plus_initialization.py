@@ -91,6 +91,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         num_to_sample: Operand[TInt64],
         seed: Operand[TInt64],
         num_retries_per_sample: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> KmeansPlusPlusInitialization:
         """Picks rows as first centres of clusters, by k-means++.
 
@@ -129,6 +131,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
             >>> sorted(centres.numpy()[:, 0].tolist())
             [0.0, 9.0]
         """
+        if _unknown or _surplus:
+            raise KmeansPlusPlusInitialization._create_refused(_surplus, _unknown)
         op: KmeansPlusPlusInitialization = new(KmeansPlusPlusInitialization)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def kmeans_plus_plus_initialization(
     num_to_sample: Operand[TInt64],
     seed: Operand[TInt64],
     num_retries_per_sample: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -220,8 +224,8 @@ def kmeans_plus_plus_initialization(
         >>> sorted(centres.numpy()[:, 0].tolist())
         [0.0, 9.0]
     """
-    if _unknown:
-        raise KmeansPlusPlusInitialization._unknown(_unknown)
+    if _unknown or _surplus:
+        raise KmeansPlusPlusInitialization._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -84,7 +84,13 @@ class Less(TensorOp[TBool]):
         return LessInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Less:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Less:
         """Tells where one tensor is less than another.
 
         For each element,
@@ -114,6 +120,8 @@ class Less(TensorOp[TBool]):
             >>> opwright.math.less(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
             array([ True, False, False])
         """
+        if _unknown or _surplus:
+            raise Less._create_refused(_surplus, _unknown)
         op: Less = new(Less)
         fast_path_error = None
         try:
@@ -136,7 +144,11 @@ class Less(TensorOp[TBool]):
 
 @explained
 def less(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where one tensor is less than another.
 
@@ -167,8 +179,8 @@ def less(
         >>> opwright.math.less(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
         array([ True, False, False])
     """
-    if _unknown:
-        raise Less._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Less._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -87,7 +87,13 @@ class LessEqual(TensorOp[TBool]):
         return LessEqualInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> LessEqual:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> LessEqual:
         """Tells where one tensor is less than another or equal to it.
 
         For each element,
@@ -120,6 +126,8 @@ class LessEqual(TensorOp[TBool]):
                    [ True,  True, False],
                    [ True,  True,  True]])
         """
+        if _unknown or _surplus:
+            raise LessEqual._create_refused(_surplus, _unknown)
         op: LessEqual = new(LessEqual)
         fast_path_error = None
         try:
@@ -142,7 +150,11 @@ class LessEqual(TensorOp[TBool]):
 
 @explained
 def less_equal(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where one tensor is less than another or equal to it.
 
@@ -176,8 +188,8 @@ def less_equal(
                [ True,  True, False],
                [ True,  True,  True]])
     """
-    if _unknown:
-        raise LessEqual._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LessEqual._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -77,7 +77,9 @@ class Lgamma(TensorOp[T]):
         return LgammaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Lgamma[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Lgamma[U]:
         """Takes the logarithm of the absolute value of the gamma function.
 
         For each element,
@@ -111,6 +113,8 @@ class Lgamma(TensorOp[T]):
             >>> np.exp(pairs.numpy())[:2].round(6)
             array([  10., 1225.])
         """
+        if _unknown or _surplus:
+            raise Lgamma._create_refused(_surplus, _unknown)
         op: Lgamma[U] = new(Lgamma)
         fast_path_error = None
         try:
@@ -123,7 +127,9 @@ class Lgamma(TensorOp[T]):
 
 
 @explained
-def lgamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def lgamma(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the logarithm of the absolute value of the gamma function.
 
     For each element,
@@ -157,8 +163,8 @@ def lgamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> np.exp(pairs.numpy())[:2].round(6)
         array([  10., 1225.])
     """
-    if _unknown:
-        raise Lgamma._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Lgamma._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

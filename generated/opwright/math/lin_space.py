@@ -99,7 +99,12 @@ class LinSpace(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, start: Operand[U], stop: SameOperand[U], num: Operand[Uidx]
+        scope: Scope,
+        start: Operand[U],
+        stop: SameOperand[U],
+        num: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LinSpace[U]:
         """Makes numbers at equal distances from one end to the other, both included.
 
@@ -136,6 +141,8 @@ class LinSpace(TensorOp[T]):
             >>> lin_space(np.array(10.0), np.array(9.0), 3).numpy()
             array([10. ,  9.5,  9. ])
         """
+        if _unknown or _surplus:
+            raise LinSpace._create_refused(_surplus, _unknown)
         op: LinSpace[U] = new(LinSpace)
         fast_path_error = None
         try:
@@ -163,7 +170,7 @@ def lin_space(
     start: Operand[U],
     stop: SameOperand[U],
     num: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -202,8 +209,8 @@ def lin_space(
         >>> lin_space(np.array(10.0), np.array(9.0), 3).numpy()
         array([10. ,  9.5,  9. ])
     """
-    if _unknown:
-        raise LinSpace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LinSpace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -77,7 +77,9 @@ class Log(TensorOp[T]):
         return LogInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Log[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Log[U]:
         """Takes the natural logarithm of each element.
 
         For each element,
@@ -112,6 +114,8 @@ class Log(TensorOp[T]):
             >>> (log(np.array([8.0, 1024.0])) / log(np.array(2.0))).numpy()
             array([ 3., 10.])
         """
+        if _unknown or _surplus:
+            raise Log._create_refused(_surplus, _unknown)
         op: Log[U] = new(Log)
         fast_path_error = None
         try:
@@ -124,7 +128,9 @@ class Log(TensorOp[T]):
 
 
 @explained
-def log(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def log(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the natural logarithm of each element.
 
     For each element,
@@ -158,8 +164,8 @@ def log(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> (log(np.array([8.0, 1024.0])) / log(np.array(2.0))).numpy()
         array([ 3., 10.])
     """
-    if _unknown:
-        raise Log._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Log._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -76,7 +76,9 @@ class Log1p(TensorOp[T]):
         return Log1pInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Log1p[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Log1p[U]:
         """Takes the natural logarithm of 1 plus each element, without losing digits.
 
         For each element,
@@ -109,6 +111,8 @@ class Log1p(TensorOp[T]):
             >>> opwright.math.log(1.0 + tiny).numpy()
             array([1.00008890e-12, 6.93147181e-01])
         """
+        if _unknown or _surplus:
+            raise Log1p._create_refused(_surplus, _unknown)
         op: Log1p[U] = new(Log1p)
         fast_path_error = None
         try:
@@ -121,7 +125,9 @@ class Log1p(TensorOp[T]):
 
 
 @explained
-def log1p(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def log1p(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the natural logarithm of 1 plus each element, without losing digits.
 
     For each element,
@@ -154,8 +160,8 @@ def log1p(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> opwright.math.log(1.0 + tiny).numpy()
         array([1.00008890e-12, 6.93147181e-01])
     """
-    if _unknown:
-        raise Log1p._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Log1p._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

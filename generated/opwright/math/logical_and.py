@@ -72,7 +72,13 @@ class LogicalAnd(TensorOp[TBool]):
         return LogicalAndInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> LogicalAnd:
+    def create(
+        scope: Scope,
+        x: Operand[TBool],
+        y: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> LogicalAnd:
         """Tells where two tensors are both True.
 
         For each element,
@@ -103,6 +109,8 @@ class LogicalAnd(TensorOp[TBool]):
             >>> opwright.math.logical_and(age >= 18, age < 65).numpy()
             array([False,  True, False])
         """
+        if _unknown or _surplus:
+            raise LogicalAnd._create_refused(_surplus, _unknown)
         op: LogicalAnd = new(LogicalAnd)
         fast_path_error = None
         try:
@@ -121,7 +129,11 @@ class LogicalAnd(TensorOp[TBool]):
 
 @explained
 def logical_and(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool],
+    y: Operand[TBool],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where two tensors are both True.
 
@@ -153,8 +165,8 @@ def logical_and(
         >>> opwright.math.logical_and(age >= 18, age < 65).numpy()
         array([False,  True, False])
     """
-    if _unknown:
-        raise LogicalAnd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogicalAnd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -68,7 +68,9 @@ class LogicalNot(TensorOp[TBool]):
         return LogicalNotInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool]) -> LogicalNot:
+    def create(
+        scope: Scope, x: Operand[TBool], *_surplus: Never, **_unknown: Never
+    ) -> LogicalNot:
         """Turns True to False and False to True.
 
         For each element,
@@ -96,6 +98,8 @@ class LogicalNot(TensorOp[TBool]):
             >>> logical_not(padding).numpy()
             array([False,  True,  True])
         """
+        if _unknown or _surplus:
+            raise LogicalNot._create_refused(_surplus, _unknown)
         op: LogicalNot = new(LogicalNot)
         fast_path_error = None
         try:
@@ -113,7 +117,7 @@ class LogicalNot(TensorOp[TBool]):
 
 @explained
 def logical_not(
-    x: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Turns True to False and False to True.
 
@@ -142,8 +146,8 @@ def logical_not(
         >>> logical_not(padding).numpy()
         array([False,  True,  True])
     """
-    if _unknown:
-        raise LogicalNot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogicalNot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

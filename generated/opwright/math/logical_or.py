@@ -74,7 +74,13 @@ class LogicalOr(TensorOp[TBool]):
         return LogicalOrInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> LogicalOr:
+    def create(
+        scope: Scope,
+        x: Operand[TBool],
+        y: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> LogicalOr:
         """Tells where at least one of two tensors is True.
 
         For each element,
@@ -107,6 +113,8 @@ class LogicalOr(TensorOp[TBool]):
             array([[ True,  True],
                    [ True, False]])
         """
+        if _unknown or _surplus:
+            raise LogicalOr._create_refused(_surplus, _unknown)
         op: LogicalOr = new(LogicalOr)
         fast_path_error = None
         try:
@@ -125,7 +133,11 @@ class LogicalOr(TensorOp[TBool]):
 
 @explained
 def logical_or(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool],
+    y: Operand[TBool],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells where at least one of two tensors is True.
 
@@ -159,8 +171,8 @@ def logical_or(
         array([[ True,  True],
                [ True, False]])
     """
-    if _unknown:
-        raise LogicalOr._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogicalOr._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

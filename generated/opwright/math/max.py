@@ -113,7 +113,10 @@ class Max(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -129,6 +132,7 @@ class Max(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Max[U]:
         """Takes the greatest element along some axes.
 
@@ -173,6 +177,8 @@ class Max(TensorOp[T]):
             >>> opwright.math.max(scores, [0, 1]).numpy()
             np.int64(7)
         """
+        if _unknown:
+            raise Max._create_refused((), _unknown)
         op: Max[U] = new(Max)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -215,7 +221,7 @@ MERGE = Max.Options.merge
 def max(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -261,8 +267,8 @@ def max(
         >>> opwright.math.max(scores, [0, 1]).numpy()
         np.int64(7)
     """
-    if _unknown:
-        raise Max._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Max._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

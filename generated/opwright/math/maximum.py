@@ -86,7 +86,13 @@ class Maximum(TensorOp[T]):
         return MaximumInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Maximum[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Maximum[U]:
         """Takes the greater one of two tensors, element by element.
 
         For each element,
@@ -118,6 +124,8 @@ class Maximum(TensorOp[T]):
             >>> maximum(np.array([1.0, 5.0, np.nan]), np.array(2.0)).numpy()
             array([ 2.,  5., nan])
         """
+        if _unknown or _surplus:
+            raise Maximum._create_refused(_surplus, _unknown)
         op: Maximum[U] = new(Maximum)
         fast_path_error = None
         try:
@@ -140,7 +148,11 @@ class Maximum(TensorOp[T]):
 
 @explained
 def maximum(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the greater one of two tensors, element by element.
 
@@ -173,8 +185,8 @@ def maximum(
         >>> maximum(np.array([1.0, 5.0, np.nan]), np.array(2.0)).numpy()
         array([ 2.,  5., nan])
     """
-    if _unknown:
-        raise Maximum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Maximum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

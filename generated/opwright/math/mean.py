@@ -114,7 +114,10 @@ class Mean(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -130,6 +133,7 @@ class Mean(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Mean[U]:
         """Takes the mean along some axes.
 
@@ -175,6 +179,8 @@ class Mean(TensorOp[T]):
             >>> mean(np.array([1, 2, 2]), 0).numpy()
             np.int64(1)
         """
+        if _unknown:
+            raise Mean._create_refused((), _unknown)
         op: Mean[U] = new(Mean)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ MERGE = Mean.Options.merge
 def mean(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -265,8 +271,8 @@ def mean(
         >>> mean(np.array([1, 2, 2]), 0).numpy()
         np.int64(1)
     """
-    if _unknown:
-        raise Mean._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Mean._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

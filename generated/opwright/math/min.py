@@ -111,7 +111,10 @@ class Min(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -127,6 +130,7 @@ class Min(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Min[U]:
         """Takes the smallest element along some axes.
 
@@ -169,6 +173,8 @@ class Min(TensorOp[T]):
             >>> opwright.math.min(prices, [0], keep_dims=True).numpy()
             array([[1., 2.]])
         """
+        if _unknown:
+            raise Min._create_refused((), _unknown)
         op: Min[U] = new(Min)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +217,7 @@ MERGE = Min.Options.merge
 def min(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def min(
         >>> opwright.math.min(prices, [0], keep_dims=True).numpy()
         array([[1., 2.]])
     """
-    if _unknown:
-        raise Min._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Min._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class Minimum(TensorOp[T]):
         return MinimumInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Minimum[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Minimum[U]:
         """Takes the smaller one of two tensors, element by element.
 
         For each element,
@@ -118,6 +124,8 @@ class Minimum(TensorOp[T]):
             >>> minimum(np.array([1.0, 5.0, np.nan]), np.array(2.0)).numpy()
             array([ 1.,  2., nan])
         """
+        if _unknown or _surplus:
+            raise Minimum._create_refused(_surplus, _unknown)
         op: Minimum[U] = new(Minimum)
         fast_path_error = None
         try:
@@ -140,7 +148,11 @@ class Minimum(TensorOp[T]):
 
 @explained
 def minimum(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the smaller one of two tensors, element by element.
 
@@ -173,8 +185,8 @@ def minimum(
         >>> minimum(np.array([1.0, 5.0, np.nan]), np.array(2.0)).numpy()
         array([ 1.,  2., nan])
     """
-    if _unknown:
-        raise Minimum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Minimum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

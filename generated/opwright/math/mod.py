@@ -89,7 +89,13 @@ class Mod(TensorOp[T]):
         return ModInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Mod[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Mod[U]:
         """Takes the rest of a division that rounds towards 0.
 
         For each element,
@@ -124,6 +130,8 @@ class Mod(TensorOp[T]):
             >>> opwright.math.floor_mod(np.array([7, -7, 7]), np.array([3, 3, -3])).numpy()
             array([ 1,  2, -2])
         """
+        if _unknown or _surplus:
+            raise Mod._create_refused(_surplus, _unknown)
         op: Mod[U] = new(Mod)
         fast_path_error = None
         try:
@@ -146,7 +154,11 @@ class Mod(TensorOp[T]):
 
 @explained
 def mod(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the rest of a division that rounds towards 0.
 
@@ -182,8 +194,8 @@ def mod(
         >>> opwright.math.floor_mod(np.array([7, -7, 7]), np.array([3, 3, -3])).numpy()
         array([ 1,  2, -2])
     """
-    if _unknown:
-        raise Mod._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Mod._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

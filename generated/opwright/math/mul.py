@@ -90,7 +90,13 @@ class Mul(TensorOp[T]):
         return MulInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Mul[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Mul[U]:
         """Multiplies two tensors, element by element.
 
         For each element,
@@ -125,6 +131,8 @@ class Mul(TensorOp[T]):
             array([[ 2.5,  0. ],
                    [ 5. , 12. ]])
         """
+        if _unknown or _surplus:
+            raise Mul._create_refused(_surplus, _unknown)
         op: Mul[U] = new(Mul)
         fast_path_error = None
         try:
@@ -147,7 +155,11 @@ class Mul(TensorOp[T]):
 
 @explained
 def mul(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Multiplies two tensors, element by element.
 
@@ -183,8 +195,8 @@ def mul(
         array([[ 2.5,  0. ],
                [ 5. , 12. ]])
     """
-    if _unknown:
-        raise Mul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Mul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

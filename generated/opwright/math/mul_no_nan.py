@@ -85,7 +85,13 @@ class MulNoNan(TensorOp[T]):
         return MulNoNanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> MulNoNan[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> MulNoNan[U]:
         """Multiplies two tensors, with 0 wherever the second one is 0.
 
         For each element,
@@ -119,6 +125,8 @@ class MulNoNan(TensorOp[T]):
             >>> mul_no_nan(loss, mask).numpy()
             array([0.5, 0. , 0. ])
         """
+        if _unknown or _surplus:
+            raise MulNoNan._create_refused(_surplus, _unknown)
         op: MulNoNan[U] = new(MulNoNan)
         fast_path_error = None
         try:
@@ -132,7 +140,11 @@ class MulNoNan(TensorOp[T]):
 
 @explained
 def mul_no_nan(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Multiplies two tensors, with 0 wherever the second one is 0.
 
@@ -167,8 +179,8 @@ def mul_no_nan(
         >>> mul_no_nan(loss, mask).numpy()
         array([0.5, 0. , 0. ])
     """
-    if _unknown:
-        raise MulNoNan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MulNoNan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -74,7 +74,9 @@ class Ndtri(TensorOp[T]):
         return NdtriInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Ndtri[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Ndtri[U]:
         """Finds the quantile of the standard normal distribution for each
         probability.
 
@@ -105,6 +107,8 @@ class Ndtri(TensorOp[T]):
             >>> ndtri(np.array([0.5, 0.975, 1.0])).numpy()
             array([0.        , 1.95996398,        inf])
         """
+        if _unknown or _surplus:
+            raise Ndtri._create_refused(_surplus, _unknown)
         op: Ndtri[U] = new(Ndtri)
         fast_path_error = None
         try:
@@ -117,7 +121,9 @@ class Ndtri(TensorOp[T]):
 
 
 @explained
-def ndtri(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def ndtri(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Finds the quantile of the standard normal distribution for each probability.
 
     For each element,
@@ -146,8 +152,8 @@ def ndtri(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> ndtri(np.array([0.5, 0.975, 1.0])).numpy()
         array([0.        , 1.95996398,        inf])
     """
-    if _unknown:
-        raise Ndtri._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Ndtri._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -83,7 +83,9 @@ class Neg(TensorOp[T]):
         return NegInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Neg[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Neg[U]:
         """Changes the sign of each element.
 
         For each element,
@@ -115,6 +117,8 @@ class Neg(TensorOp[T]):
             >>> neg(np.array([1 + 2j])).numpy()
             array([-1.-2.j])
         """
+        if _unknown or _surplus:
+            raise Neg._create_refused(_surplus, _unknown)
         op: Neg[U] = new(Neg)
         fast_path_error = None
         try:
@@ -127,7 +131,9 @@ class Neg(TensorOp[T]):
 
 
 @explained
-def neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def neg(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Changes the sign of each element.
 
     For each element,
@@ -159,8 +165,8 @@ def neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> neg(np.array([1 + 2j])).numpy()
         array([-1.-2.j])
     """
-    if _unknown:
-        raise Neg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Neg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -85,7 +85,13 @@ class NextAfter(TensorOp[T]):
         return NextAfterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x1: Operand[U], x2: SameOperand[U]) -> NextAfter[U]:
+    def create(
+        scope: Scope,
+        x1: Operand[U],
+        x2: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> NextAfter[U]:
         """Steps from each float to the next one that its dtype has, towards another.
 
         The result is the float beside `x1` on the way to `x2`; where both are equal it
@@ -116,6 +122,8 @@ class NextAfter(TensorOp[T]):
             >>> (next_after(at, np.array(np.inf)) - at).numpy()
             array([1.1920929e-07, 6.2500000e-02, 1.0737418e+09], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise NextAfter._create_refused(_surplus, _unknown)
         op: NextAfter[U] = new(NextAfter)
         fast_path_error = None
         try:
@@ -129,7 +137,11 @@ class NextAfter(TensorOp[T]):
 
 @explained
 def next_after(
-    x1: Operand[U], x2: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x1: Operand[U],
+    x2: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Steps from each float to the next one that its dtype has, towards another.
 
@@ -161,8 +173,8 @@ def next_after(
         >>> (next_after(at, np.array(np.inf)) - at).numpy()
         array([1.1920929e-07, 6.2500000e-02, 1.0737418e+09], dtype=float32)
     """
-    if _unknown:
-        raise NextAfter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NextAfter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -103,7 +103,10 @@ class NotEqual(TensorOp[TBool]):
             self,
             *,
             incompatible_shape_error: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(incompatible_shape_error=incompatible_shape_error)
 
         def with_incompatible_shape_error(self, incompatible_shape_error: bool) -> Self:
@@ -115,7 +118,11 @@ class NotEqual(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], y: SameAnyOperand[U], *options: Options
+        scope: Scope,
+        x: AnyOperand[U],
+        y: SameAnyOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> NotEqual:
         """Tells where two tensors differ.
 
@@ -156,6 +163,8 @@ class NotEqual(TensorOp[TBool]):
             >>> not_equal(words, [b"a", b"b"], incompatible_shape_error=False).numpy()
             np.True_
         """
+        if _unknown:
+            raise NotEqual._create_refused((), _unknown)
         op: NotEqual = new(NotEqual)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -193,7 +202,7 @@ MERGE = NotEqual.Options.merge
 def not_equal(
     x: AnyOperand[U],
     y: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     incompatible_shape_error: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -236,8 +245,8 @@ def not_equal(
         >>> not_equal(words, [b"a", b"b"], incompatible_shape_error=False).numpy()
         np.True_
     """
-    if _unknown:
-        raise NotEqual._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NotEqual._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

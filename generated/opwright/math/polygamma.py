@@ -86,7 +86,13 @@ class Polygamma(TensorOp[T]):
         return PolygammaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, a: Operand[U], x: SameOperand[U]) -> Polygamma[U]:
+    def create(
+        scope: Scope,
+        a: Operand[U],
+        x: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Polygamma[U]:
         """Takes higher derivatives of the digamma function.
 
         For each element,
@@ -120,6 +126,8 @@ class Polygamma(TensorOp[T]):
             >>> polygamma(np.array([0.0, 1.0, 2.0]), np.array(1.0)).numpy()
             array([-0.57721566,  1.64493407, -2.40411381])
         """
+        if _unknown or _surplus:
+            raise Polygamma._create_refused(_surplus, _unknown)
         op: Polygamma[U] = new(Polygamma)
         fast_path_error = None
         try:
@@ -133,7 +141,11 @@ class Polygamma(TensorOp[T]):
 
 @explained
 def polygamma(
-    a: Operand[U], x: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    a: Operand[U],
+    x: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes higher derivatives of the digamma function.
 
@@ -168,8 +180,8 @@ def polygamma(
         >>> polygamma(np.array([0.0, 1.0, 2.0]), np.array(1.0)).numpy()
         array([-0.57721566,  1.64493407, -2.40411381])
     """
-    if _unknown:
-        raise Polygamma._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Polygamma._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

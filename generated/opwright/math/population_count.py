@@ -71,7 +71,9 @@ class PopulationCount(TensorOp[TUint8]):
         return PopulationCountInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> PopulationCount:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> PopulationCount:
         """Counts the bits that are 1 in each integer.
 
         Negative integers count as the bits that stand for them, in two's complement:
@@ -99,6 +101,8 @@ class PopulationCount(TensorOp[TUint8]):
             >>> population_count(hashes ^ hashes[0]).numpy()
             array([0, 3, 5], dtype=uint8)
         """
+        if _unknown or _surplus:
+            raise PopulationCount._create_refused(_surplus, _unknown)
         op: PopulationCount = new(PopulationCount)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class PopulationCount(TensorOp[TUint8]):
 
 @explained
 def population_count(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TUint8]:
     """Counts the bits that are 1 in each integer.
 
@@ -141,8 +145,8 @@ def population_count(
         >>> population_count(hashes ^ hashes[0]).numpy()
         array([0, 3, 5], dtype=uint8)
     """
-    if _unknown:
-        raise PopulationCount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PopulationCount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TUint8]
     try:

@@ -95,7 +95,13 @@ class Pow(TensorOp[T]):
         return PowInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Pow[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Pow[U]:
         """Raises each element to a power.
 
         For each element,
@@ -135,6 +141,8 @@ class Pow(TensorOp[T]):
             >>> growth.numpy().round(3)
             array([1.05 , 1.629, 2.653])
         """
+        if _unknown or _surplus:
+            raise Pow._create_refused(_surplus, _unknown)
         op: Pow[U] = new(Pow)
         fast_path_error = None
         try:
@@ -157,7 +165,11 @@ class Pow(TensorOp[T]):
 
 @explained
 def pow(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Raises each element to a power.
 
@@ -198,8 +210,8 @@ def pow(
         >>> growth.numpy().round(3)
         array([1.05 , 1.629, 2.653])
     """
-    if _unknown:
-        raise Pow._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Pow._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

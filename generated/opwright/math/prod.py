@@ -113,7 +113,10 @@ class Prod(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -129,6 +132,7 @@ class Prod(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Prod[U]:
         """Multiplies the elements along some axes.
 
@@ -172,6 +176,8 @@ class Prod(TensorOp[T]):
             >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), [1]).numpy()
             array([ 2., 12.])
         """
+        if _unknown:
+            raise Prod._create_refused((), _unknown)
         op: Prod[U] = new(Prod)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +220,7 @@ MERGE = Prod.Options.merge
 def prod(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -260,8 +266,8 @@ def prod(
         >>> prod(np.array([[1.0, 2.0], [3.0, 4.0]]), [1]).numpy()
         array([ 2., 12.])
     """
-    if _unknown:
-        raise Prod._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Prod._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -160,8 +160,9 @@ class QuantizedAdd(Op, Generic[Toutput]):
         max_x: Operand[TFloat32],
         min_y: Operand[TFloat32],
         max_y: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         Toutput: type[Uoutput] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedAdd[Uoutput]:
         """Adds two tensors of quantized numbers.
 
@@ -214,6 +215,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
             >>> opwright.quantization.dequantize(z, low_z, high_z).numpy().round(2)
             array([0., 1., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise QuantizedAdd._create_refused(_surplus, _unknown)
         op: QuantizedAdd[Uoutput] = new(QuantizedAdd)
         fast_path_error = None
         try:
@@ -278,7 +281,7 @@ def quantized_add(
     max_x: Operand[TFloat32],
     min_y: Operand[TFloat32],
     max_y: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
     **_unknown: Never,
@@ -333,8 +336,8 @@ def quantized_add(
         >>> opwright.quantization.dequantize(z, low_z, high_z).numpy().round(2)
         array([0., 1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise QuantizedAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedAddOutputs[Uoutput]
     try:

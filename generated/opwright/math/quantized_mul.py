@@ -160,8 +160,9 @@ class QuantizedMul(Op, Generic[Toutput]):
         max_x: Operand[TFloat32],
         min_y: Operand[TFloat32],
         max_y: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         Toutput: type[Uoutput] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedMul[Uoutput]:
         """Multiplies two tensors of quantized numbers.
 
@@ -213,6 +214,8 @@ class QuantizedMul(Op, Generic[Toutput]):
             >>> opwright.quantization.dequantize(z, low_z, high_z).numpy().round(2)
             array([0.  , 0.25, 1.  ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise QuantizedMul._create_refused(_surplus, _unknown)
         op: QuantizedMul[Uoutput] = new(QuantizedMul)
         fast_path_error = None
         try:
@@ -277,7 +280,7 @@ def quantized_mul(
     max_x: Operand[TFloat32],
     min_y: Operand[TFloat32],
     max_y: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     Toutput: type[Uoutput] | DTypeLike = "qint32",
     name: str | None = None,
     **_unknown: Never,
@@ -332,8 +335,8 @@ def quantized_mul(
         >>> opwright.quantization.dequantize(z, low_z, high_z).numpy().round(2)
         array([0.  , 0.25, 1.  ], dtype=float32)
     """
-    if _unknown:
-        raise QuantizedMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMulOutputs[Uoutput]
     try:

@@ -112,6 +112,8 @@ class Range(TensorOp[Tidx]):
         start: Operand[Uidx],
         limit: SameOperand[Uidx],
         delta: SameOperand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Range[Uidx]:
         """Makes numbers from one end to the other by a given step, the end left out.
 
@@ -148,6 +150,8 @@ class Range(TensorOp[Tidx]):
             >>> opwright.math.range(5, 0, -2).numpy()
             array([5, 3, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise Range._create_refused(_surplus, _unknown)
         op: Range[Uidx] = new(Range)
         fast_path_error = None
         try:
@@ -173,7 +177,7 @@ def range(
     start: Operand[Uidx],
     limit: SameOperand[Uidx],
     delta: SameOperand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uidx]:
@@ -212,8 +216,8 @@ def range(
         >>> opwright.math.range(5, 0, -2).numpy()
         array([5, 3, 1], dtype=int32)
     """
-    if _unknown:
-        raise Range._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Range._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uidx]
     try:

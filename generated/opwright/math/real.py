@@ -97,7 +97,11 @@ class Real(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        input: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> Real[Uout]:
         """Takes the real part of each complex number.
 
@@ -127,6 +131,8 @@ class Real(TensorOp[Tout]):
             >>> real(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([ 3., -0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Real._create_refused(_surplus, _unknown)
         op: Real[Uout] = new(Real)
         fast_path_error = None
         try:
@@ -160,7 +166,7 @@ def real(
 @explained
 def real(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -193,8 +199,8 @@ def real(
         >>> real(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 3., -0.], dtype=float32)
     """
-    if _unknown:
-        raise Real._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Real._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -92,7 +92,13 @@ class RealDiv(TensorOp[T]):
         return RealDivInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RealDiv[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RealDiv[U]:
         """Divides one tensor of floats by another.
 
         For each element,
@@ -129,6 +135,8 @@ class RealDiv(TensorOp[T]):
             >>> real_div(np.array([1.0, 0.0]), np.array(0.0)).numpy()
             array([inf, nan])
         """
+        if _unknown or _surplus:
+            raise RealDiv._create_refused(_surplus, _unknown)
         op: RealDiv[U] = new(RealDiv)
         fast_path_error = None
         try:
@@ -151,7 +159,11 @@ class RealDiv(TensorOp[T]):
 
 @explained
 def real_div(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor of floats by another.
 
@@ -189,8 +201,8 @@ def real_div(
         >>> real_div(np.array([1.0, 0.0]), np.array(0.0)).numpy()
         array([inf, nan])
     """
-    if _unknown:
-        raise RealDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RealDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -83,7 +83,9 @@ class Reciprocal(TensorOp[T]):
         return ReciprocalInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Reciprocal[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Reciprocal[U]:
         """Takes 1 divided by each element.
 
         For each element,
@@ -115,6 +117,8 @@ class Reciprocal(TensorOp[T]):
             >>> reciprocal(np.array([4.0, -0.5, 0.0])).numpy()
             array([ 0.25, -2.  ,   inf])
         """
+        if _unknown or _surplus:
+            raise Reciprocal._create_refused(_surplus, _unknown)
         op: Reciprocal[U] = new(Reciprocal)
         fast_path_error = None
         try:
@@ -128,7 +132,7 @@ class Reciprocal(TensorOp[T]):
 
 @explained
 def reciprocal(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes 1 divided by each element.
 
@@ -161,8 +165,8 @@ def reciprocal(
         >>> reciprocal(np.array([4.0, -0.5, 0.0])).numpy()
         array([ 0.25, -2.  ,   inf])
     """
-    if _unknown:
-        raise Reciprocal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Reciprocal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class ReciprocalGrad(TensorOp[T]):
         return ReciprocalGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> ReciprocalGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ReciprocalGrad[U]:
         """Computes the gradient of Reciprocal from its output.
 
         For each element,
@@ -117,6 +123,8 @@ class ReciprocalGrad(TensorOp[T]):
             >>> reciprocal_grad(y, np.array([1.0, 1.0])).numpy()
             array([-0.0625, -4.    ])
         """
+        if _unknown or _surplus:
+            raise ReciprocalGrad._create_refused(_surplus, _unknown)
         op: ReciprocalGrad[U] = new(ReciprocalGrad)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class ReciprocalGrad(TensorOp[T]):
 
 @explained
 def reciprocal_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Reciprocal from its output.
 
@@ -164,8 +176,8 @@ def reciprocal_grad(
         >>> reciprocal_grad(y, np.array([1.0, 1.0])).numpy()
         array([-0.0625, -4.    ])
     """
-    if _unknown:
-        raise ReciprocalGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReciprocalGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,6 +115,8 @@ class RequantizationRangePerChannel(Op):
         input_min: Operand[TFloat32],
         input_max: Operand[TFloat32],
         clip_value_max: float,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RequantizationRangePerChannel:
         """Finds the range that quantized channels with ranges of their own use.
 
@@ -157,6 +159,8 @@ class RequantizationRangePerChannel(Op):
             >>> low.numpy(), high.numpy()
             (np.float32(0.0), np.float32(2.0))
         """
+        if _unknown or _surplus:
+            raise RequantizationRangePerChannel._create_refused(_surplus, _unknown)
         op: RequantizationRangePerChannel = new(RequantizationRangePerChannel)
         fast_path_error = None
         try:
@@ -192,7 +196,7 @@ def requantization_range_per_channel(
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
     clip_value_max: float,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RequantizationRangePerChannelOutputs:
@@ -234,8 +238,8 @@ def requantization_range_per_channel(
         >>> low.numpy(), high.numpy()
         (np.float32(0.0), np.float32(2.0))
     """
-    if _unknown:
-        raise RequantizationRangePerChannel._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RequantizationRangePerChannel._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RequantizationRangePerChannelOutputs
     try:

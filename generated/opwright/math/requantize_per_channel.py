@@ -161,8 +161,9 @@ class RequantizePerChannel(Op, Generic[OutType]):
         input_max: Operand[TFloat32],
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> RequantizePerChannel[UOutType]:
         """Makes 8 bits of 32, of quantized channels with ranges of their own.
 
@@ -215,6 +216,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
             >>> tf.bitcast(pixels, tf.uint8).numpy(), low.numpy(), high.numpy()
             (array([[[[128, 128]]]], dtype=uint8), np.float32(0.0), np.float32(4.0))
         """
+        if _unknown or _surplus:
+            raise RequantizePerChannel._create_refused(_surplus, _unknown)
         op: RequantizePerChannel[UOutType] = new(RequantizePerChannel)
         fast_path_error = None
         try:
@@ -279,7 +282,7 @@ def requantize_per_channel(
     input_max: Operand[TFloat32],
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
     **_unknown: Never,
@@ -332,8 +335,8 @@ def requantize_per_channel(
         >>> tf.bitcast(pixels, tf.uint8).numpy(), low.numpy(), high.numpy()
         (array([[[[128, 128]]]], dtype=uint8), np.float32(0.0), np.float32(4.0))
     """
-    if _unknown:
-        raise RequantizePerChannel._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RequantizePerChannel._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RequantizePerChannelOutputs[UOutType]
     try:

@@ -70,7 +70,9 @@ class Rint(TensorOp[T]):
         return RintInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Rint[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Rint[U]:
         """Rounds each element to the nearest integer, halves to even.
 
         Halves go to the even neighbour: 0.5 gives 0, 1.5 and 2.5 both give 2, so that
@@ -97,6 +99,8 @@ class Rint(TensorOp[T]):
             >>> rint(np.array([0.5, 1.5, 2.5, -1.7])).numpy()
             array([ 0.,  2.,  2., -2.])
         """
+        if _unknown or _surplus:
+            raise Rint._create_refused(_surplus, _unknown)
         op: Rint[U] = new(Rint)
         fast_path_error = None
         try:
@@ -109,7 +113,9 @@ class Rint(TensorOp[T]):
 
 
 @explained
-def rint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def rint(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Rounds each element to the nearest integer, halves to even.
 
     Halves go to the even neighbour: 0.5 gives 0, 1.5 and 2.5 both give 2, so that
@@ -136,8 +142,8 @@ def rint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> rint(np.array([0.5, 1.5, 2.5, -1.7])).numpy()
         array([ 0.,  2.,  2., -2.])
     """
-    if _unknown:
-        raise Rint._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Rint._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

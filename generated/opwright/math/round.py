@@ -83,7 +83,9 @@ class Round(TensorOp[T]):
         return RoundInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Round[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Round[U]:
         """Rounds each element to the nearest integer, halves to even.
 
         Halves go to the even neighbour, as bankers round: 0.5 gives 0, 1.5 and 2.5 both
@@ -115,6 +117,8 @@ class Round(TensorOp[T]):
             >>> (opwright.math.round(prices * 100.0) / 100.0).numpy()
             array([2.46, 0.12])
         """
+        if _unknown or _surplus:
+            raise Round._create_refused(_surplus, _unknown)
         op: Round[U] = new(Round)
         fast_path_error = None
         try:
@@ -127,7 +131,9 @@ class Round(TensorOp[T]):
 
 
 @explained
-def round(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def round(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Rounds each element to the nearest integer, halves to even.
 
     Halves go to the even neighbour, as bankers round: 0.5 gives 0, 1.5 and 2.5 both
@@ -159,8 +165,8 @@ def round(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> (opwright.math.round(prices * 100.0) / 100.0).numpy()
         array([2.46, 0.12])
     """
-    if _unknown:
-        raise Round._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Round._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

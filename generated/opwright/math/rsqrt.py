@@ -79,7 +79,9 @@ class Rsqrt(TensorOp[T]):
         return RsqrtInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Rsqrt[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Rsqrt[U]:
         """Takes 1 divided by the square root of each element.
 
         For each element,
@@ -115,6 +117,8 @@ class Rsqrt(TensorOp[T]):
             >>> rsqrt(np.array([0.0, -1.0])).numpy()
             array([inf, nan])
         """
+        if _unknown or _surplus:
+            raise Rsqrt._create_refused(_surplus, _unknown)
         op: Rsqrt[U] = new(Rsqrt)
         fast_path_error = None
         try:
@@ -127,7 +131,9 @@ class Rsqrt(TensorOp[T]):
 
 
 @explained
-def rsqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def rsqrt(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes 1 divided by the square root of each element.
 
     For each element,
@@ -163,8 +169,8 @@ def rsqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> rsqrt(np.array([0.0, -1.0])).numpy()
         array([inf, nan])
     """
-    if _unknown:
-        raise Rsqrt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Rsqrt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

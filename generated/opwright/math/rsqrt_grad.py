@@ -84,7 +84,13 @@ class RsqrtGrad(TensorOp[T]):
         return RsqrtGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> RsqrtGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RsqrtGrad[U]:
         """Computes the gradient of Rsqrt from its output.
 
         For each element,
@@ -117,6 +123,8 @@ class RsqrtGrad(TensorOp[T]):
             >>> rsqrt_grad(y, np.array([1.0, 1.0])).numpy()
             array([-0.0625, -0.5   ])
         """
+        if _unknown or _surplus:
+            raise RsqrtGrad._create_refused(_surplus, _unknown)
         op: RsqrtGrad[U] = new(RsqrtGrad)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class RsqrtGrad(TensorOp[T]):
 
 @explained
 def rsqrt_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Rsqrt from its output.
 
@@ -164,8 +176,8 @@ def rsqrt_grad(
         >>> rsqrt_grad(y, np.array([1.0, 1.0])).numpy()
         array([-0.0625, -0.5   ])
     """
-    if _unknown:
-        raise RsqrtGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RsqrtGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

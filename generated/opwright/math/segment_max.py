@@ -88,7 +88,11 @@ class SegmentMax(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
+        scope: Scope,
+        data: Operand[U],
+        segment_ids: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentMax[U]:
         """Takes the greatest of each column in groups of rows one after the other.
 
@@ -125,6 +129,8 @@ class SegmentMax(TensorOp[T]):
             >>> segment_max(bids, np.array([0, 0, 2])).numpy()
             array([ 8.,  0., -1.])
         """
+        if _unknown or _surplus:
+            raise SegmentMax._create_refused(_surplus, _unknown)
         op: SegmentMax[U] = new(SegmentMax)
         fast_path_error = None
         try:
@@ -142,7 +148,7 @@ class SegmentMax(TensorOp[T]):
 def segment_max(
     data: Operand[U],
     segment_ids: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -181,8 +187,8 @@ def segment_max(
         >>> segment_max(bids, np.array([0, 0, 2])).numpy()
         array([ 8.,  0., -1.])
     """
-    if _unknown:
-        raise SegmentMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

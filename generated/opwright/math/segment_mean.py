@@ -95,7 +95,11 @@ class SegmentMean(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
+        scope: Scope,
+        data: Operand[U],
+        segment_ids: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentMean[U]:
         """Averages groups of rows that lie one after the other.
 
@@ -134,6 +138,8 @@ class SegmentMean(TensorOp[T]):
             >>> segment_mean(ratings, np.array([0, 0, 2])).numpy()
             array([4.5, 0. , 1. ])
         """
+        if _unknown or _surplus:
+            raise SegmentMean._create_refused(_surplus, _unknown)
         op: SegmentMean[U] = new(SegmentMean)
         fast_path_error = None
         try:
@@ -151,7 +157,7 @@ class SegmentMean(TensorOp[T]):
 def segment_mean(
     data: Operand[U],
     segment_ids: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -192,8 +198,8 @@ def segment_mean(
         >>> segment_mean(ratings, np.array([0, 0, 2])).numpy()
         array([4.5, 0. , 1. ])
     """
-    if _unknown:
-        raise SegmentMean._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentMean._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

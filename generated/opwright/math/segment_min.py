@@ -88,7 +88,11 @@ class SegmentMin(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
+        scope: Scope,
+        data: Operand[U],
+        segment_ids: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentMin[U]:
         """Takes the smallest of each column in groups of rows one after the other.
 
@@ -125,6 +129,8 @@ class SegmentMin(TensorOp[T]):
             >>> segment_min(bids, np.array([0, 0, 2])).numpy()
             array([3., 0., 5.])
         """
+        if _unknown or _surplus:
+            raise SegmentMin._create_refused(_surplus, _unknown)
         op: SegmentMin[U] = new(SegmentMin)
         fast_path_error = None
         try:
@@ -142,7 +148,7 @@ class SegmentMin(TensorOp[T]):
 def segment_min(
     data: Operand[U],
     segment_ids: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -181,8 +187,8 @@ def segment_min(
         >>> segment_min(bids, np.array([0, 0, 2])).numpy()
         array([3., 0., 5.])
     """
-    if _unknown:
-        raise SegmentMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

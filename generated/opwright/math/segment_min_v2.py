@@ -99,6 +99,8 @@ class SegmentMinV2(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentMinV2[U]:
         """Takes the smallest in a given number of groups of rows, under XLA.
 
@@ -139,6 +141,8 @@ class SegmentMinV2(TensorOp[T]):
             ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
             ...     return segment_min_v2(rows, ids, 3)
         """
+        if _unknown or _surplus:
+            raise SegmentMinV2._create_refused(_surplus, _unknown)
         op: SegmentMinV2[U] = new(SegmentMinV2)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def segment_min_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -213,8 +217,8 @@ def segment_min_v2(
         ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         ...     return segment_min_v2(rows, ids, 3)
     """
-    if _unknown:
-        raise SegmentMinV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentMinV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

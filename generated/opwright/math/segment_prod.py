@@ -91,7 +91,11 @@ class SegmentProd(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
+        scope: Scope,
+        data: Operand[U],
+        segment_ids: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentProd[U]:
         """Multiplies groups of rows that lie one after the other.
 
@@ -126,6 +130,8 @@ class SegmentProd(TensorOp[T]):
             >>> segment_prod(sizes, np.array([0, 0, 2])).numpy()
             array([12,  1,  2])
         """
+        if _unknown or _surplus:
+            raise SegmentProd._create_refused(_surplus, _unknown)
         op: SegmentProd[U] = new(SegmentProd)
         fast_path_error = None
         try:
@@ -143,7 +149,7 @@ class SegmentProd(TensorOp[T]):
 def segment_prod(
     data: Operand[U],
     segment_ids: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -180,8 +186,8 @@ def segment_prod(
         >>> segment_prod(sizes, np.array([0, 0, 2])).numpy()
         array([12,  1,  2])
     """
-    if _unknown:
-        raise SegmentProd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentProd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,6 +107,8 @@ class SegmentProdV2(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentProdV2[U]:
         """Multiplies a given number of groups of rows, in programs that XLA
         compiles.
@@ -146,6 +148,8 @@ class SegmentProdV2(TensorOp[T]):
             ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
             ...     return segment_prod_v2(rows, ids, 3)
         """
+        if _unknown or _surplus:
+            raise SegmentProdV2._create_refused(_surplus, _unknown)
         op: SegmentProdV2[U] = new(SegmentProdV2)
         fast_path_error = None
         try:
@@ -178,7 +182,7 @@ def segment_prod_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -219,8 +223,8 @@ def segment_prod_v2(
         ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         ...     return segment_prod_v2(rows, ids, 3)
     """
-    if _unknown:
-        raise SegmentProdV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentProdV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

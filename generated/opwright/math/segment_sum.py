@@ -96,7 +96,11 @@ class SegmentSum(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, data: Operand[U], segment_ids: Operand[Uindices]
+        scope: Scope,
+        data: Operand[U],
+        segment_ids: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentSum[U]:
         """Adds up groups of rows that lie one after the other.
 
@@ -136,6 +140,8 @@ class SegmentSum(TensorOp[T]):
                    [0., 0.],
                    [5., 5.]])
         """
+        if _unknown or _surplus:
+            raise SegmentSum._create_refused(_surplus, _unknown)
         op: SegmentSum[U] = new(SegmentSum)
         fast_path_error = None
         try:
@@ -153,7 +159,7 @@ class SegmentSum(TensorOp[T]):
 def segment_sum(
     data: Operand[U],
     segment_ids: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -195,8 +201,8 @@ def segment_sum(
                [0., 0.],
                [5., 5.]])
     """
-    if _unknown:
-        raise SegmentSum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentSum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,6 +107,8 @@ class SegmentSumV2(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SegmentSumV2[U]:
         """Adds up a given number of groups of rows, in programs that XLA compiles.
 
@@ -145,6 +147,8 @@ class SegmentSumV2(TensorOp[T]):
             ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
             ...     return segment_sum_v2(rows, ids, 3)
         """
+        if _unknown or _surplus:
+            raise SegmentSumV2._create_refused(_surplus, _unknown)
         op: SegmentSumV2[U] = new(SegmentSumV2)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def segment_sum_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -218,8 +222,8 @@ def segment_sum_v2(
         ... def by_group(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         ...     return segment_sum_v2(rows, ids, 3)
     """
-    if _unknown:
-        raise SegmentSumV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SegmentSumV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -75,7 +75,9 @@ class Sigmoid(TensorOp[T]):
         return SigmoidInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Sigmoid[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Sigmoid[U]:
         """Squeezes each element into the range from 0 to 1.
 
         For each element,
@@ -108,6 +110,8 @@ class Sigmoid(TensorOp[T]):
             >>> sigmoid(np.array([-2.0, 0.0, 100.0])).numpy()
             array([0.11920292, 0.5       , 1.        ])
         """
+        if _unknown or _surplus:
+            raise Sigmoid._create_refused(_surplus, _unknown)
         op: Sigmoid[U] = new(Sigmoid)
         fast_path_error = None
         try:
@@ -120,7 +124,9 @@ class Sigmoid(TensorOp[T]):
 
 
 @explained
-def sigmoid(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def sigmoid(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Squeezes each element into the range from 0 to 1.
 
     For each element,
@@ -152,8 +158,8 @@ def sigmoid(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
         >>> sigmoid(np.array([-2.0, 0.0, 100.0])).numpy()
         array([0.11920292, 0.5       , 1.        ])
     """
-    if _unknown:
-        raise Sigmoid._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sigmoid._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class SigmoidGrad(TensorOp[T]):
         return SigmoidGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> SigmoidGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> SigmoidGrad[U]:
         """Computes the gradient of Sigmoid from its output.
 
         For each element,
@@ -117,6 +123,8 @@ class SigmoidGrad(TensorOp[T]):
             >>> sigmoid_grad(y, np.array([1.0, 1.0])).numpy()
             array([0.25      , 0.10499359])
         """
+        if _unknown or _surplus:
+            raise SigmoidGrad._create_refused(_surplus, _unknown)
         op: SigmoidGrad[U] = new(SigmoidGrad)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class SigmoidGrad(TensorOp[T]):
 
 @explained
 def sigmoid_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Sigmoid from its output.
 
@@ -164,8 +176,8 @@ def sigmoid_grad(
         >>> sigmoid_grad(y, np.array([1.0, 1.0])).numpy()
         array([0.25      , 0.10499359])
     """
-    if _unknown:
-        raise SigmoidGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SigmoidGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -85,7 +85,9 @@ class Sign(TensorOp[T]):
         return SignInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Sign[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Sign[U]:
         """Tells whether each element is negative, zero or positive.
 
         For each element,
@@ -119,6 +121,8 @@ class Sign(TensorOp[T]):
             >>> sign(np.array([3 + 4j])).numpy()
             array([0.6+0.8j])
         """
+        if _unknown or _surplus:
+            raise Sign._create_refused(_surplus, _unknown)
         op: Sign[U] = new(Sign)
         fast_path_error = None
         try:
@@ -131,7 +135,9 @@ class Sign(TensorOp[T]):
 
 
 @explained
-def sign(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def sign(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Tells whether each element is negative, zero or positive.
 
     For each element,
@@ -165,8 +171,8 @@ def sign(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> sign(np.array([3 + 4j])).numpy()
         array([0.6+0.8j])
     """
-    if _unknown:
-        raise Sign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Sin(TensorOp[T]):
         return SinInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Sin[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Sin[U]:
         """Takes the sine of each element, an angle in radians.
 
         The result lies from -1 to 1. Large angles are reduced exactly, so that
@@ -101,6 +103,8 @@ class Sin(TensorOp[T]):
             >>> opwright.math.round(sin(degrees * np.pi / 180.0) * 1e6).numpy() / 1e6
             array([0. , 0.5, 1. ])
         """
+        if _unknown or _surplus:
+            raise Sin._create_refused(_surplus, _unknown)
         op: Sin[U] = new(Sin)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Sin(TensorOp[T]):
 
 
 @explained
-def sin(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def sin(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the sine of each element, an angle in radians.
 
     The result lies from -1 to 1. Large angles are reduced exactly, so that sin(1e10) is
@@ -142,8 +148,8 @@ def sin(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> opwright.math.round(sin(degrees * np.pi / 180.0) * 1e6).numpy() / 1e6
         array([0. , 0.5, 1. ])
     """
-    if _unknown:
-        raise Sin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -71,7 +71,9 @@ class Sinh(TensorOp[T]):
         return SinhInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Sinh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Sinh[U]:
         """Takes the hyperbolic sine of each element.
 
         For each element,
@@ -99,6 +101,8 @@ class Sinh(TensorOp[T]):
             >>> sinh(np.array([0.0, 1.0, -1.0])).numpy()
             array([ 0.        ,  1.17520119, -1.17520119])
         """
+        if _unknown or _surplus:
+            raise Sinh._create_refused(_surplus, _unknown)
         op: Sinh[U] = new(Sinh)
         fast_path_error = None
         try:
@@ -111,7 +115,9 @@ class Sinh(TensorOp[T]):
 
 
 @explained
-def sinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def sinh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the hyperbolic sine of each element.
 
     For each element,
@@ -139,8 +145,8 @@ def sinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> sinh(np.array([0.0, 1.0, -1.0])).numpy()
         array([ 0.        ,  1.17520119, -1.17520119])
     """
-    if _unknown:
-        raise Sinh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sinh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

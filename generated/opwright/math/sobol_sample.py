@@ -115,8 +115,9 @@ class SobolSample(TensorOp[Dtype]):
         dim: Operand[TInt32],
         num_results: Operand[TInt32],
         skip: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> SobolSample[UDtype]:
         """Makes points of a Sobol sequence, which fill a cube evenly.
 
@@ -158,6 +159,8 @@ class SobolSample(TensorOp[Dtype]):
             >>> sobol_sample(2, 1, 3).numpy()
             array([[0.375, 0.375]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SobolSample._create_refused(_surplus, _unknown)
         op: SobolSample[UDtype] = new(SobolSample)
         fast_path_error = None
         try:
@@ -228,7 +231,7 @@ def sobol_sample(
     dim: Operand[TInt32],
     num_results: Operand[TInt32],
     skip: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -272,8 +275,8 @@ def sobol_sample(
         >>> sobol_sample(2, 1, 3).numpy()
         array([[0.375, 0.375]], dtype=float32)
     """
-    if _unknown:
-        raise SobolSample._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SobolSample._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

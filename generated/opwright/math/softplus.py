@@ -76,7 +76,9 @@ class Softplus(TensorOp[T]):
         return SoftplusInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Softplus[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Softplus[U]:
         """Takes the logarithm of 1 plus the exponential of each element.
 
         For each element,
@@ -109,6 +111,8 @@ class Softplus(TensorOp[T]):
             >>> softplus(np.array([-100.0, 0.0, 1.0, 100.0])).numpy()
             array([3.72007598e-44, 6.93147181e-01, 1.31326169e+00, 1.00000000e+02])
         """
+        if _unknown or _surplus:
+            raise Softplus._create_refused(_surplus, _unknown)
         op: Softplus[U] = new(Softplus)
         fast_path_error = None
         try:
@@ -122,7 +126,7 @@ class Softplus(TensorOp[T]):
 
 @explained
 def softplus(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the logarithm of 1 plus the exponential of each element.
 
@@ -156,8 +160,8 @@ def softplus(
         >>> softplus(np.array([-100.0, 0.0, 1.0, 100.0])).numpy()
         array([3.72007598e-44, 6.93147181e-01, 1.31326169e+00, 1.00000000e+02])
     """
-    if _unknown:
-        raise Softplus._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Softplus._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,11 @@ class SoftplusGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        features: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SoftplusGrad[U]:
         """Computes the gradient of Softplus from its input.
 
@@ -118,6 +122,8 @@ class SoftplusGrad(TensorOp[T]):
             >>> softplus_grad(np.array([1.0, 1.0, 1.0]), x).numpy()
             array([0.11920292, 0.5       , 1.        ])
         """
+        if _unknown or _surplus:
+            raise SoftplusGrad._create_refused(_surplus, _unknown)
         op: SoftplusGrad[U] = new(SoftplusGrad)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class SoftplusGrad(TensorOp[T]):
 def softplus_grad(
     gradients: Operand[U],
     features: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -170,8 +176,8 @@ def softplus_grad(
         >>> softplus_grad(np.array([1.0, 1.0, 1.0]), x).numpy()
         array([0.11920292, 0.5       , 1.        ])
     """
-    if _unknown:
-        raise SoftplusGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SoftplusGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

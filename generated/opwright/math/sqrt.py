@@ -77,7 +77,9 @@ class Sqrt(TensorOp[T]):
         return SqrtInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Sqrt[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Sqrt[U]:
         """Takes the square root of each element.
 
         For each element,
@@ -111,6 +113,8 @@ class Sqrt(TensorOp[T]):
             >>> sqrt(np.array([-4.0 + 0j])).numpy()
             array([0.+2.j])
         """
+        if _unknown or _surplus:
+            raise Sqrt._create_refused(_surplus, _unknown)
         op: Sqrt[U] = new(Sqrt)
         fast_path_error = None
         try:
@@ -123,7 +127,9 @@ class Sqrt(TensorOp[T]):
 
 
 @explained
-def sqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def sqrt(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the square root of each element.
 
     For each element,
@@ -157,8 +163,8 @@ def sqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> sqrt(np.array([-4.0 + 0j])).numpy()
         array([0.+2.j])
     """
-    if _unknown:
-        raise Sqrt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sqrt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class SqrtGrad(TensorOp[T]):
         return SqrtGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> SqrtGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> SqrtGrad[U]:
         """Computes the gradient of Sqrt from its output.
 
         For each element,
@@ -117,6 +123,8 @@ class SqrtGrad(TensorOp[T]):
             >>> sqrt_grad(y, np.array([1.0, 1.0])).numpy()
             array([0.25, 5.  ])
         """
+        if _unknown or _surplus:
+            raise SqrtGrad._create_refused(_surplus, _unknown)
         op: SqrtGrad[U] = new(SqrtGrad)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class SqrtGrad(TensorOp[T]):
 
 @explained
 def sqrt_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Sqrt from its output.
 
@@ -164,8 +176,8 @@ def sqrt_grad(
         >>> sqrt_grad(y, np.array([1.0, 1.0])).numpy()
         array([0.25, 5.  ])
     """
-    if _unknown:
-        raise SqrtGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SqrtGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

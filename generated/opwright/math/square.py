@@ -84,7 +84,9 @@ class Square(TensorOp[T]):
         return SquareInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Square[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Square[U]:
         """Multiplies each element by itself.
 
         For each element,
@@ -118,6 +120,8 @@ class Square(TensorOp[T]):
             >>> square(np.array([100], np.int8)).numpy()
             array([16], dtype=int8)
         """
+        if _unknown or _surplus:
+            raise Square._create_refused(_surplus, _unknown)
         op: Square[U] = new(Square)
         fast_path_error = None
         try:
@@ -130,7 +134,9 @@ class Square(TensorOp[T]):
 
 
 @explained
-def square(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def square(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Multiplies each element by itself.
 
     For each element,
@@ -163,8 +169,8 @@ def square(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> square(np.array([100], np.int8)).numpy()
         array([16], dtype=int8)
     """
-    if _unknown:
-        raise Square._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Square._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -88,7 +88,13 @@ class SquaredDifference(TensorOp[T]):
         return SquaredDifferenceInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> SquaredDifference[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> SquaredDifference[U]:
         """Squares the differences of two tensors.
 
         For each element,
@@ -122,6 +128,8 @@ class SquaredDifference(TensorOp[T]):
             >>> errors.numpy(), opwright.math.mean(errors, 0).numpy()
             (array([0.25, 0.25, 0.  ]), np.float64(0.16666666666666666))
         """
+        if _unknown or _surplus:
+            raise SquaredDifference._create_refused(_surplus, _unknown)
         op: SquaredDifference[U] = new(SquaredDifference)
         fast_path_error = None
         try:
@@ -144,7 +152,11 @@ class SquaredDifference(TensorOp[T]):
 
 @explained
 def squared_difference(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Squares the differences of two tensors.
 
@@ -179,8 +191,8 @@ def squared_difference(
         >>> errors.numpy(), opwright.math.mean(errors, 0).numpy()
         (array([0.25, 0.25, 0.  ]), np.float64(0.16666666666666666))
     """
-    if _unknown:
-        raise SquaredDifference._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SquaredDifference._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

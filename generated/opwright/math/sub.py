@@ -89,7 +89,13 @@ class Sub(TensorOp[T]):
         return SubInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Sub[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Sub[U]:
         """Subtracts one tensor from another, element by element.
 
         For each element,
@@ -124,6 +130,8 @@ class Sub(TensorOp[T]):
             >>> sub(np.array([0], np.uint8), np.array([1], np.uint8)).numpy()
             array([255], dtype=uint8)
         """
+        if _unknown or _surplus:
+            raise Sub._create_refused(_surplus, _unknown)
         op: Sub[U] = new(Sub)
         fast_path_error = None
         try:
@@ -146,7 +154,11 @@ class Sub(TensorOp[T]):
 
 @explained
 def sub(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Subtracts one tensor from another, element by element.
 
@@ -181,8 +193,8 @@ def sub(
         >>> sub(np.array([0], np.uint8), np.array([1], np.uint8)).numpy()
         array([255], dtype=uint8)
     """
-    if _unknown:
-        raise Sub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

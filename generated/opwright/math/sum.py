@@ -115,7 +115,10 @@ class Sum(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -131,6 +134,7 @@ class Sum(TensorOp[T]):
         input: Operand[U],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Sum[U]:
         """Adds up the elements along some axes.
 
@@ -177,6 +181,8 @@ class Sum(TensorOp[T]):
             array([[ 6],
                    [15]])
         """
+        if _unknown:
+            raise Sum._create_refused((), _unknown)
         op: Sum[U] = new(Sum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ MERGE = Sum.Options.merge
 def sum(
     input: Operand[U],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +274,8 @@ def sum(
         array([[ 6],
                [15]])
     """
-    if _unknown:
-        raise Sum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Sum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class Tan(TensorOp[T]):
         return TanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Tan[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Tan[U]:
         """Takes the tangent of each element, an angle in radians.
 
         For each element,
@@ -103,6 +105,8 @@ class Tan(TensorOp[T]):
             >>> tan(np.array([0.0, np.pi / 4, -np.pi / 4])).numpy()
             array([ 0.,  1., -1.])
         """
+        if _unknown or _surplus:
+            raise Tan._create_refused(_surplus, _unknown)
         op: Tan[U] = new(Tan)
         fast_path_error = None
         try:
@@ -115,7 +119,9 @@ class Tan(TensorOp[T]):
 
 
 @explained
-def tan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def tan(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the tangent of each element, an angle in radians.
 
     For each element,
@@ -145,8 +151,8 @@ def tan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
         >>> tan(np.array([0.0, np.pi / 4, -np.pi / 4])).numpy()
         array([ 0.,  1., -1.])
     """
-    if _unknown:
-        raise Tan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Tan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

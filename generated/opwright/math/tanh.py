@@ -73,7 +73,9 @@ class Tanh(TensorOp[T]):
         return TanhInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Tanh[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Tanh[U]:
         """Takes the hyperbolic tangent of each element.
 
         For each element,
@@ -103,6 +105,8 @@ class Tanh(TensorOp[T]):
             >>> tanh(np.array([0.0, 0.5, -2.0, 100.0])).numpy()
             array([ 0.        ,  0.46211716, -0.96402758,  1.        ])
         """
+        if _unknown or _surplus:
+            raise Tanh._create_refused(_surplus, _unknown)
         op: Tanh[U] = new(Tanh)
         fast_path_error = None
         try:
@@ -115,7 +119,9 @@ class Tanh(TensorOp[T]):
 
 
 @explained
-def tanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def tanh(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the hyperbolic tangent of each element.
 
     For each element,
@@ -145,8 +151,8 @@ def tanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
         >>> tanh(np.array([0.0, 0.5, -2.0, 100.0])).numpy()
         array([ 0.        ,  0.46211716, -0.96402758,  1.        ])
     """
-    if _unknown:
-        raise Tanh._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Tanh._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class TanhGrad(TensorOp[T]):
         return TanhGradInputs(self)
 
     @staticmethod
-    def create(scope: Scope, y: Operand[U], dy: SameOperand[U]) -> TanhGrad[U]:
+    def create(
+        scope: Scope,
+        y: Operand[U],
+        dy: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TanhGrad[U]:
         """Computes the gradient of Tanh from its output.
 
         For each element,
@@ -117,6 +123,8 @@ class TanhGrad(TensorOp[T]):
             >>> tanh_grad(y, np.array([1.0, 1.0])).numpy()
             array([1.        , 0.07065082])
         """
+        if _unknown or _surplus:
+            raise TanhGrad._create_refused(_surplus, _unknown)
         op: TanhGrad[U] = new(TanhGrad)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class TanhGrad(TensorOp[T]):
 
 @explained
 def tanh_grad(
-    y: Operand[U], dy: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    y: Operand[U],
+    dy: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Computes the gradient of Tanh from its output.
 
@@ -164,8 +176,8 @@ def tanh_grad(
         >>> tanh_grad(y, np.array([1.0, 1.0])).numpy()
         array([1.        , 0.07065082])
     """
-    if _unknown:
-        raise TanhGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TanhGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -91,7 +91,13 @@ class TruncateDiv(TensorOp[T]):
         return TruncateDivInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> TruncateDiv[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TruncateDiv[U]:
         """Divides one tensor by another and rounds towards 0.
 
         For each element,
@@ -127,6 +133,8 @@ class TruncateDiv(TensorOp[T]):
             >>> opwright.math.floor_div(np.array([7, -7]), np.array(2)).numpy()
             array([ 3, -4])
         """
+        if _unknown or _surplus:
+            raise TruncateDiv._create_refused(_surplus, _unknown)
         op: TruncateDiv[U] = new(TruncateDiv)
         fast_path_error = None
         try:
@@ -149,7 +157,11 @@ class TruncateDiv(TensorOp[T]):
 
 @explained
 def truncate_div(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor by another and rounds towards 0.
 
@@ -186,8 +198,8 @@ def truncate_div(
         >>> opwright.math.floor_div(np.array([7, -7]), np.array(2)).numpy()
         array([ 3, -4])
     """
-    if _unknown:
-        raise TruncateDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TruncateDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

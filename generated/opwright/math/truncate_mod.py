@@ -88,7 +88,13 @@ class TruncateMod(TensorOp[T]):
         return TruncateModInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> TruncateMod[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TruncateMod[U]:
         """Takes the rest of a division that rounds towards 0, with the dividend's
         sign.
 
@@ -122,6 +128,8 @@ class TruncateMod(TensorOp[T]):
             >>> truncate_mod(np.array([7.5, -7.5]), np.array(2.0)).numpy()
             array([ 1.5, -1.5])
         """
+        if _unknown or _surplus:
+            raise TruncateMod._create_refused(_surplus, _unknown)
         op: TruncateMod[U] = new(TruncateMod)
         fast_path_error = None
         try:
@@ -144,7 +152,11 @@ class TruncateMod(TensorOp[T]):
 
 @explained
 def truncate_mod(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Takes the rest of a division that rounds towards 0, with the dividend's sign.
 
@@ -177,8 +189,8 @@ def truncate_mod(
         >>> truncate_mod(np.array([7.5, -7.5]), np.array(2.0)).numpy()
         array([ 1.5, -1.5])
     """
-    if _unknown:
-        raise TruncateMod._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TruncateMod._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -145,7 +145,10 @@ class UniformQuantizedAdd(TensorOp[T]):
             lhs_quantization_axis: int = default(-1),
             rhs_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 lhs_quantization_axis=lhs_quantization_axis,
                 rhs_quantization_axis=rhs_quantization_axis,
@@ -183,6 +186,7 @@ class UniformQuantizedAdd(TensorOp[T]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedAdd[U]:
         """Adds two tensors of quantized numbers that have scales and zero points.
 
@@ -261,6 +265,8 @@ class UniformQuantizedAdd(TensorOp[T]):
             >>> tf.bitcast(z, tf.int32).numpy()
             array([3, 6], dtype=int32)
         """
+        if _unknown:
+            raise UniformQuantizedAdd._create_refused((), _unknown)
         op: UniformQuantizedAdd[U] = new(UniformQuantizedAdd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -374,7 +380,7 @@ def uniform_quantized_add(
     rhs_quantization_max_val: int,
     output_quantization_min_val: int,
     output_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     lhs_quantization_axis: int = -1,
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
@@ -456,8 +462,8 @@ def uniform_quantized_add(
         >>> tf.bitcast(z, tf.int32).numpy()
         array([3, 6], dtype=int32)
     """
-    if _unknown:
-        raise UniformQuantizedAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,6 +101,8 @@ class UnsortedSegmentMax(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UnsortedSegmentMax[U]:
         """Takes the greatest of groups of elements or rows, in any order.
 
@@ -141,6 +143,8 @@ class UnsortedSegmentMax(TensorOp[T]):
             >>> unsorted_segment_max(heights, np.array([1, 0, 1, -1]), 2).numpy()
             array([1, 5])
         """
+        if _unknown or _surplus:
+            raise UnsortedSegmentMax._create_refused(_surplus, _unknown)
         op: UnsortedSegmentMax[U] = new(UnsortedSegmentMax)
         fast_path_error = None
         try:
@@ -173,7 +177,7 @@ def unsorted_segment_max(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -214,8 +218,8 @@ def unsorted_segment_max(
         >>> unsorted_segment_max(heights, np.array([1, 0, 1, -1]), 2).numpy()
         array([1, 5])
     """
-    if _unknown:
-        raise UnsortedSegmentMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnsortedSegmentMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

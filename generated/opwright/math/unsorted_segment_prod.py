@@ -103,6 +103,8 @@ class UnsortedSegmentProd(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UnsortedSegmentProd[U]:
         """Multiplies groups of elements or rows, in any order.
 
@@ -140,6 +142,8 @@ class UnsortedSegmentProd(TensorOp[T]):
             >>> unsorted_segment_prod(factors, np.array([1, 0, 1, -1]), 3).numpy()
             array([ 1, 10,  1])
         """
+        if _unknown or _surplus:
+            raise UnsortedSegmentProd._create_refused(_surplus, _unknown)
         op: UnsortedSegmentProd[U] = new(UnsortedSegmentProd)
         fast_path_error = None
         try:
@@ -172,7 +176,7 @@ def unsorted_segment_prod(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -210,8 +214,8 @@ def unsorted_segment_prod(
         >>> unsorted_segment_prod(factors, np.array([1, 0, 1, -1]), 3).numpy()
         array([ 1, 10,  1])
     """
-    if _unknown:
-        raise UnsortedSegmentProd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnsortedSegmentProd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,6 +107,8 @@ class UnsortedSegmentSum(TensorOp[T]):
         data: Operand[U],
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UnsortedSegmentSum[U]:
         """Adds up groups of elements or rows, in any order.
 
@@ -147,6 +149,8 @@ class UnsortedSegmentSum(TensorOp[T]):
             >>> unsorted_segment_sum(amounts, customer, 4).numpy()
             array([1., 0., 7., 0.])
         """
+        if _unknown or _surplus:
+            raise UnsortedSegmentSum._create_refused(_surplus, _unknown)
         op: UnsortedSegmentSum[U] = new(UnsortedSegmentSum)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def unsorted_segment_sum(
     data: Operand[U],
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -220,8 +224,8 @@ def unsorted_segment_sum(
         >>> unsorted_segment_sum(amounts, customer, 4).numpy()
         array([1., 0., 7., 0.])
     """
-    if _unknown:
-        raise UnsortedSegmentSum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnsortedSegmentSum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -82,7 +82,13 @@ class Xdivy(TensorOp[T]):
         return XdivyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Xdivy[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Xdivy[U]:
         """Divides one tensor by another, with 0 wherever the dividend is 0.
 
         For each element,
@@ -113,6 +119,8 @@ class Xdivy(TensorOp[T]):
             >>> xdivy(np.array([0.0, 0.0, 1.0]), np.array([0.0, 5.0, 2.0])).numpy()
             array([0. , 0. , 0.5])
         """
+        if _unknown or _surplus:
+            raise Xdivy._create_refused(_surplus, _unknown)
         op: Xdivy[U] = new(Xdivy)
         fast_path_error = None
         try:
@@ -126,7 +134,11 @@ class Xdivy(TensorOp[T]):
 
 @explained
 def xdivy(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Divides one tensor by another, with 0 wherever the dividend is 0.
 
@@ -158,8 +170,8 @@ def xdivy(
         >>> xdivy(np.array([0.0, 0.0, 1.0]), np.array([0.0, 5.0, 2.0])).numpy()
         array([0. , 0. , 0.5])
     """
-    if _unknown:
-        raise Xdivy._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Xdivy._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -86,7 +86,13 @@ class Xlog1py(TensorOp[T]):
         return Xlog1pyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Xlog1py[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Xlog1py[U]:
         """Multiplies by the logarithm of 1 plus a number, with 0 where the factor is
         0.
 
@@ -121,6 +127,8 @@ class Xlog1py(TensorOp[T]):
             >>> xlog1py(misses, -chance).numpy()
             array([-0.86304622,  0.        ])
         """
+        if _unknown or _surplus:
+            raise Xlog1py._create_refused(_surplus, _unknown)
         op: Xlog1py[U] = new(Xlog1py)
         fast_path_error = None
         try:
@@ -134,7 +142,11 @@ class Xlog1py(TensorOp[T]):
 
 @explained
 def xlog1py(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Multiplies by the logarithm of 1 plus a number, with 0 where the factor is 0.
 
@@ -168,8 +180,8 @@ def xlog1py(
         >>> xlog1py(misses, -chance).numpy()
         array([-0.86304622,  0.        ])
     """
-    if _unknown:
-        raise Xlog1py._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Xlog1py._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class Xlogy(TensorOp[T]):
         return XlogyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> Xlogy[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Xlogy[U]:
         """Multiplies by a logarithm, with 0 wherever the factor is 0.
 
         For each element,
@@ -117,6 +123,8 @@ class Xlogy(TensorOp[T]):
             >>> float(entropy / np.log(2.0))
             1.0
         """
+        if _unknown or _surplus:
+            raise Xlogy._create_refused(_surplus, _unknown)
         op: Xlogy[U] = new(Xlogy)
         fast_path_error = None
         try:
@@ -130,7 +138,11 @@ class Xlogy(TensorOp[T]):
 
 @explained
 def xlogy(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Multiplies by a logarithm, with 0 wherever the factor is 0.
 
@@ -164,8 +176,8 @@ def xlogy(
         >>> float(entropy / np.log(2.0))
         1.0
     """
-    if _unknown:
-        raise Xlogy._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Xlogy._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

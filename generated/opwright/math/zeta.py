@@ -87,7 +87,13 @@ class Zeta(TensorOp[T]):
         return ZetaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], q: SameOperand[U]) -> Zeta[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        q: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> Zeta[U]:
         """Sums powers of equidistant numbers, as the zeta function of Hurwitz.
 
         For each element,
@@ -123,6 +129,8 @@ class Zeta(TensorOp[T]):
             >>> np.pi**2 / 6
             1.6449340668482264
         """
+        if _unknown or _surplus:
+            raise Zeta._create_refused(_surplus, _unknown)
         op: Zeta[U] = new(Zeta)
         fast_path_error = None
         try:
@@ -136,7 +144,11 @@ class Zeta(TensorOp[T]):
 
 @explained
 def zeta(
-    x: Operand[U], q: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    q: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Sums powers of equidistant numbers, as the zeta function of Hurwitz.
 
@@ -172,8 +184,8 @@ def zeta(
         >>> np.pi**2 / 6
         1.6449340668482264
     """
-    if _unknown:
-        raise Zeta._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Zeta._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -140,7 +140,10 @@ class ApproxTopK(Op, Generic[T]):
             is_max_k: bool = default(True),
             reduction_input_size_override: int = default(-1),
             aggregate_to_topk: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 reduction_dimension=reduction_dimension,
                 recall_target=recall_target,
@@ -174,7 +177,7 @@ class ApproxTopK(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], k: int, *options: Options
+        scope: Scope, input: Operand[U], k: int, *options: Options, **_unknown: Never
     ) -> ApproxTopK[U]:
         """Finds the largest elements along an axis, approximately.
 
@@ -225,6 +228,8 @@ class ApproxTopK(Op, Generic[T]):
             >>> found.values.numpy(), found.indices.numpy()
             (array([[9., 7.]], dtype=float32), array([[1, 3]], dtype=int32))
         """
+        if _unknown:
+            raise ApproxTopK._create_refused((), _unknown)
         op: ApproxTopK[U] = new(ApproxTopK)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -274,7 +279,7 @@ MERGE = ApproxTopK.Options.merge
 def approx_top_k(
     input: Operand[U],
     k: int,
-    *,
+    *_surplus: Never,
     reduction_dimension: int = -1,
     recall_target: float = 0.95,
     is_max_k: bool = True,
@@ -330,8 +335,8 @@ def approx_top_k(
         >>> found.values.numpy(), found.indices.numpy()
         (array([[9., 7.]], dtype=float32), array([[1, 3]], dtype=int32))
     """
-    if _unknown:
-        raise ApproxTopK._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApproxTopK._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ApproxTopKOutputs[U]
     try:

@@ -101,7 +101,10 @@ class AvgPool(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -119,6 +122,7 @@ class AvgPool(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> AvgPool[U]:
         """Averages windows of an image.
 
@@ -170,6 +174,8 @@ class AvgPool(TensorOp[T]):
             array([[ 2.5,  4.5],
                    [10.5, 12.5]])
         """
+        if _unknown:
+            raise AvgPool._create_refused((), _unknown)
         op: AvgPool[U] = new(AvgPool)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -215,7 +221,7 @@ def avg_pool(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -267,8 +273,8 @@ def avg_pool(
         array([[ 2.5,  4.5],
                [10.5, 12.5]])
     """
-    if _unknown:
-        raise AvgPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AvgPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

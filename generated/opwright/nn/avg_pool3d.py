@@ -101,7 +101,10 @@ class AvgPool3D(TensorOp[T]):
             self,
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -119,6 +122,7 @@ class AvgPool3D(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> AvgPool3D[U]:
         """Averages windows of a volume.
 
@@ -170,6 +174,8 @@ class AvgPool3D(TensorOp[T]):
             >>> avg_pool3d(volume, windows, windows, "VALID").numpy().ravel()
             array([1.5, 5.5], dtype=float32)
         """
+        if _unknown:
+            raise AvgPool3D._create_refused((), _unknown)
         op: AvgPool3D[U] = new(AvgPool3D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -215,7 +221,7 @@ def avg_pool3d(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +274,8 @@ def avg_pool3d(
         >>> avg_pool3d(volume, windows, windows, "VALID").numpy().ravel()
         array([1.5, 5.5], dtype=float32)
     """
-    if _unknown:
-        raise AvgPool3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AvgPool3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -100,7 +100,10 @@ class AvgPool3DGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -119,6 +122,7 @@ class AvgPool3DGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> AvgPool3DGrad[U]:
         """Computes the gradient of AvgPool3D.
 
@@ -171,6 +175,8 @@ class AvgPool3DGrad(TensorOp[T]):
             >>> gradient.numpy().ravel()
             array([1., 1., 1., 1.], dtype=float32)
         """
+        if _unknown:
+            raise AvgPool3DGrad._create_refused((), _unknown)
         op: AvgPool3DGrad[U] = new(AvgPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def avg_pool3d_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -281,8 +287,8 @@ def avg_pool3d_grad(
         >>> gradient.numpy().ravel()
         array([1., 1., 1., 1.], dtype=float32)
     """
-    if _unknown:
-        raise AvgPool3DGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AvgPool3DGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

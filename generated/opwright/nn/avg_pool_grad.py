@@ -101,7 +101,10 @@ class AvgPoolGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -120,6 +123,7 @@ class AvgPoolGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> AvgPoolGrad[U]:
         """Computes the gradient of AvgPool.
 
@@ -172,6 +176,8 @@ class AvgPoolGrad(TensorOp[T]):
             array([[1., 1., 2., 2.],
                    [1., 1., 2., 2.]], dtype=float32)
         """
+        if _unknown:
+            raise AvgPoolGrad._create_refused((), _unknown)
         op: AvgPoolGrad[U] = new(AvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -228,7 +234,7 @@ def avg_pool_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -281,8 +287,8 @@ def avg_pool_grad(
         array([[1., 1., 2., 2.],
                [1., 1., 2., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise AvgPoolGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AvgPoolGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

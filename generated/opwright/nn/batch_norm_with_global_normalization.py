@@ -111,6 +111,8 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         gamma: SameOperand[U],
         variance_epsilon: float,
         scale_after_normalization: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchNormWithGlobalNormalization[U]:
         """Removed; FusedBatchNormV3 normalizes batches.
 
@@ -152,6 +154,8 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
             >>> y.numpy().ravel().round(3)
             array([ 9., 10., 11.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise BatchNormWithGlobalNormalization._create_refused(_surplus, _unknown)
         op: BatchNormWithGlobalNormalization[U] = new(BatchNormWithGlobalNormalization)
         fast_path_error = None
         try:
@@ -213,7 +217,7 @@ def batch_norm_with_global_normalization(
     gamma: SameOperand[U],
     variance_epsilon: float,
     scale_after_normalization: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -257,8 +261,8 @@ def batch_norm_with_global_normalization(
         >>> y.numpy().ravel().round(3)
         array([ 9., 10., 11.], dtype=float32)
     """
-    if _unknown:
-        raise BatchNormWithGlobalNormalization._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchNormWithGlobalNormalization._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -144,6 +144,8 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         backprop: SameOperand[U],
         variance_epsilon: float,
         scale_after_normalization: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BatchNormWithGlobalNormalizationGrad[U]:
         """Removed; FusedBatchNormGradV3 is the gradient of batch normalization.
 
@@ -194,6 +196,10 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
             [[0.5, 0.5, 0.5], [0.0], [3.0]]
         """
+        if _unknown or _surplus:
+            raise BatchNormWithGlobalNormalizationGrad._create_refused(
+                _surplus, _unknown
+            )
         op: BatchNormWithGlobalNormalizationGrad[U] = new(
             BatchNormWithGlobalNormalizationGrad
         )
@@ -257,7 +263,7 @@ def batch_norm_with_global_normalization_grad(
     backprop: SameOperand[U],
     variance_epsilon: float,
     scale_after_normalization: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BatchNormWithGlobalNormalizationGradOutputs[U]:
@@ -309,8 +315,8 @@ def batch_norm_with_global_normalization_grad(
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
         [[0.5, 0.5, 0.5], [0.0], [3.0]]
     """
-    if _unknown:
-        raise BatchNormWithGlobalNormalizationGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchNormWithGlobalNormalizationGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BatchNormWithGlobalNormalizationGradOutputs[U]
     try:

@@ -102,7 +102,10 @@ class BiasAdd(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -114,7 +117,11 @@ class BiasAdd(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, value: Operand[U], bias: SameOperand[U], *options: Options
+        scope: Scope,
+        value: Operand[U],
+        bias: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> BiasAdd[U]:
         """Adds a vector to every position, one element a channel.
 
@@ -154,6 +161,8 @@ class BiasAdd(TensorOp[T]):
             >>> bias_add(image, [0.5, 1.0], data_format="NCHW").numpy().tolist()
             [[[[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [1.0, 1.0]]]]
         """
+        if _unknown:
+            raise BiasAdd._create_refused((), _unknown)
         op: BiasAdd[U] = new(BiasAdd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -193,7 +202,7 @@ MERGE = BiasAdd.Options.merge
 def bias_add(
     value: Operand[U],
     bias: SameOperand[U],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -234,8 +243,8 @@ def bias_add(
         >>> bias_add(image, [0.5, 1.0], data_format="NCHW").numpy().tolist()
         [[[[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [1.0, 1.0]]]]
     """
-    if _unknown:
-        raise BiasAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BiasAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

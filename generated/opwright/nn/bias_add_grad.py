@@ -85,7 +85,10 @@ class BiasAddGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -97,7 +100,7 @@ class BiasAddGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, out_backprop: Operand[U], *options: Options
+        scope: Scope, out_backprop: Operand[U], *options: Options, **_unknown: Never
     ) -> BiasAddGrad[U]:
         """Adds up gradients over everything but channels, for a bias.
 
@@ -129,6 +132,8 @@ class BiasAddGrad(TensorOp[T]):
             >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
             array([ 9., 12.], dtype=float32)
         """
+        if _unknown:
+            raise BiasAddGrad._create_refused((), _unknown)
         op: BiasAddGrad[U] = new(BiasAddGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -157,7 +162,7 @@ MERGE = BiasAddGrad.Options.merge
 @explained
 def bias_add_grad(
     out_backprop: Operand[U],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -191,8 +196,8 @@ def bias_add_grad(
         >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
         array([ 9., 12.], dtype=float32)
     """
-    if _unknown:
-        raise BiasAddGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BiasAddGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,7 +84,13 @@ class BiasAddV1(TensorOp[T]):
         return BiasAddV1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, value: Operand[U], bias: SameOperand[U]) -> BiasAddV1[U]:
+    def create(
+        scope: Scope,
+        value: Operand[U],
+        bias: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BiasAddV1[U]:
         """Adds a vector along the last axis; BiasAdd does it for other layouts too.
 
           output[..., c] = value[..., c] + bias[c]
@@ -112,6 +118,8 @@ class BiasAddV1(TensorOp[T]):
             array([[11, 22],
                    [13, 24]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise BiasAddV1._create_refused(_surplus, _unknown)
         op: BiasAddV1[U] = new(BiasAddV1)
         fast_path_error = None
         try:
@@ -136,7 +144,7 @@ class BiasAddV1(TensorOp[T]):
 def bias_add_v1(
     value: Operand[U],
     bias: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -167,8 +175,8 @@ def bias_add_v1(
         array([[11, 22],
                [13, 24]], dtype=int32)
     """
-    if _unknown:
-        raise BiasAddV1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BiasAddV1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

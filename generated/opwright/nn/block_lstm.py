@@ -165,7 +165,10 @@ class BlockLSTM(Op, Generic[T]):
             forget_bias: float = default(1.0),
             cell_clip: float = default(3.0),
             use_peephole: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
             )
@@ -196,6 +199,7 @@ class BlockLSTM(Op, Generic[T]):
         wco: SameOperand[U],
         b: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> BlockLSTM[U]:
         """Runs an LSTM over sequences; BlockLSTMV2 orders gates as others do.
 
@@ -261,6 +265,8 @@ class BlockLSTM(Op, Generic[T]):
             >>> run.h.numpy().ravel().round(3)
             array([0.37 , 0.667, 0.   ], dtype=float32)
         """
+        if _unknown:
+            raise BlockLSTM._create_refused((), _unknown)
         op: BlockLSTM[U] = new(BlockLSTM)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -325,7 +331,7 @@ def block_lstm(
     wcf: SameOperand[U],
     wco: SameOperand[U],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     forget_bias: float = 1.0,
     cell_clip: float = 3.0,
     use_peephole: bool = False,
@@ -395,8 +401,8 @@ def block_lstm(
         >>> run.h.numpy().ravel().round(3)
         array([0.37 , 0.667, 0.   ], dtype=float32)
     """
-    if _unknown:
-        raise BlockLSTM._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BlockLSTM._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BlockLSTMOutputs[U]
     try:

@@ -186,6 +186,8 @@ class BlockLSTMGrad(Op, Generic[T]):
         cs_grad: SameOperand[U],
         h_grad: SameOperand[U],
         use_peephole: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BlockLSTMGrad[U]:
         """Computes the gradient of BlockLSTM.
 
@@ -249,6 +251,8 @@ class BlockLSTMGrad(Op, Generic[T]):
             >>> grads.x_grad.numpy().ravel().round(3)
             array([1.528, 0.59 , 0.   ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise BlockLSTMGrad._create_refused(_surplus, _unknown)
         op: BlockLSTMGrad[U] = new(BlockLSTMGrad)
         fast_path_error = None
         try:
@@ -348,7 +352,7 @@ def block_lstm_grad(
     cs_grad: SameOperand[U],
     h_grad: SameOperand[U],
     use_peephole: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BlockLSTMGradOutputs[U]:
@@ -412,8 +416,8 @@ def block_lstm_grad(
         >>> grads.x_grad.numpy().ravel().round(3)
         array([1.528, 0.59 , 0.   ], dtype=float32)
     """
-    if _unknown:
-        raise BlockLSTMGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BlockLSTMGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BlockLSTMGradOutputs[U]
     try:

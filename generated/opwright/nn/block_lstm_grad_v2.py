@@ -186,6 +186,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
         cs_grad: SameOperand[U],
         h_grad: SameOperand[U],
         use_peephole: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BlockLSTMGradV2[U]:
         """Computes the gradient of BlockLSTMV2.
 
@@ -251,6 +253,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
             >>> grads.x_grad.numpy().ravel().round(3)
             array([1.494, 0.656, 0.   ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise BlockLSTMGradV2._create_refused(_surplus, _unknown)
         op: BlockLSTMGradV2[U] = new(BlockLSTMGradV2)
         fast_path_error = None
         try:
@@ -350,7 +354,7 @@ def block_lstm_grad_v2(
     cs_grad: SameOperand[U],
     h_grad: SameOperand[U],
     use_peephole: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> BlockLSTMGradV2Outputs[U]:
@@ -414,8 +418,8 @@ def block_lstm_grad_v2(
         >>> grads.x_grad.numpy().ravel().round(3)
         array([1.494, 0.656, 0.   ], dtype=float32)
     """
-    if _unknown:
-        raise BlockLSTMGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BlockLSTMGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BlockLSTMGradV2Outputs[U]
     try:

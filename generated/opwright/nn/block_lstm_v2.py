@@ -160,7 +160,10 @@ class BlockLSTMV2(Op, Generic[T]):
             *,
             cell_clip: float = default(0.0),
             use_peephole: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(cell_clip=cell_clip, use_peephole=use_peephole)
 
         def with_cell_clip(self, cell_clip: float) -> Self:
@@ -186,6 +189,7 @@ class BlockLSTMV2(Op, Generic[T]):
         wco: SameOperand[U],
         b: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> BlockLSTMV2[U]:
         """Runs an LSTM over sequences.
 
@@ -250,6 +254,8 @@ class BlockLSTMV2(Op, Generic[T]):
             >>> run.h.numpy().ravel().round(3)
             array([0.37 , 0.651, 0.   ], dtype=float32)
         """
+        if _unknown:
+            raise BlockLSTMV2._create_refused((), _unknown)
         op: BlockLSTMV2[U] = new(BlockLSTMV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -308,7 +314,7 @@ def block_lstm_v2(
     wcf: SameOperand[U],
     wco: SameOperand[U],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     cell_clip: float = 0.0,
     use_peephole: bool = False,
     name: str | None = None,
@@ -375,8 +381,8 @@ def block_lstm_v2(
         >>> run.h.numpy().ravel().round(3)
         array([0.37 , 0.651, 0.   ], dtype=float32)
     """
-    if _unknown:
-        raise BlockLSTMV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BlockLSTMV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BlockLSTMV2Outputs[U]
     try:

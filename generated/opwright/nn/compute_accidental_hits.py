@@ -111,7 +111,10 @@ class ComputeAccidentalHits(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -131,6 +134,7 @@ class ComputeAccidentalHits(Op):
         sampled_candidates: Operand[TInt64],
         num_true: int,
         *options: Options,
+        **_unknown: Never,
     ) -> ComputeAccidentalHits:
         """Finds sampled candidates that are true classes.
 
@@ -171,6 +175,8 @@ class ComputeAccidentalHits(Op):
             >>> hits.indices.numpy(), hits.ids.numpy()
             (array([0, 1], dtype=int32), array([2, 0]))
         """
+        if _unknown:
+            raise ComputeAccidentalHits._create_refused((), _unknown)
         op: ComputeAccidentalHits = new(ComputeAccidentalHits)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -226,7 +232,7 @@ def compute_accidental_hits(
     true_classes: Operand[TInt64],
     sampled_candidates: Operand[TInt64],
     num_true: int,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -270,8 +276,8 @@ def compute_accidental_hits(
         >>> hits.indices.numpy(), hits.ids.numpy()
         (array([0, 1], dtype=int32), array([2, 0]))
     """
-    if _unknown:
-        raise ComputeAccidentalHits._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeAccidentalHits._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ComputeAccidentalHitsOutputs
     try:

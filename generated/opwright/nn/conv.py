@@ -144,7 +144,10 @@ class Conv(TensorOp[T]):
             dilations: Sequence[int] = default(()),
             batch_dims: int = default(1),
             groups: int = default(1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -182,6 +185,7 @@ class Conv(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv[U]:
         """Slides filters over images or volumes, whichever the strides are for.
 
@@ -254,6 +258,8 @@ class Conv(TensorOp[T]):
             >>> conv(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
             array([1., 2., 4.], dtype=float32)
         """
+        if _unknown:
+            raise Conv._create_refused((), _unknown)
         op: Conv[U] = new(Conv)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -318,7 +324,7 @@ def conv(
     filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["CHANNELS_FIRST", "CHANNELS_LAST"] = "CHANNELS_LAST",
     dilations: Sequence[int] = (),
@@ -393,8 +399,8 @@ def conv(
         >>> conv(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
         array([1., 2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise Conv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

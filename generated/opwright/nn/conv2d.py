@@ -140,7 +140,10 @@ class Conv2D(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -172,6 +175,7 @@ class Conv2D(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv2D[U]:
         """Slides filters over images: a convolution, as neural networks have it.
 
@@ -240,6 +244,8 @@ class Conv2D(TensorOp[T]):
             >>> conv2d(row, difference, [1, 1, 2, 1], "SAME").numpy().ravel()
             array([1., 4.], dtype=float32)
         """
+        if _unknown:
+            raise Conv2D._create_refused((), _unknown)
         op: Conv2D[U] = new(Conv2D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -301,7 +307,7 @@ def conv2d(
     filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     use_cudnn_on_gpu: bool = True,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -371,8 +377,8 @@ def conv2d(
         >>> conv2d(row, difference, [1, 1, 2, 1], "SAME").numpy().ravel()
         array([1., 4.], dtype=float32)
     """
-    if _unknown:
-        raise Conv2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -137,7 +137,10 @@ class Conv2DBackpropFilter(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -170,6 +173,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv2DBackpropFilter[U]:
         """Computes the gradient of Conv2D for its filter.
 
@@ -236,6 +240,8 @@ class Conv2DBackpropFilter(TensorOp[T]):
             >>> output.numpy().ravel()
             array([41., 82.], dtype=float32)
         """
+        if _unknown:
+            raise Conv2DBackpropFilter._create_refused((), _unknown)
         op: Conv2DBackpropFilter[U] = new(Conv2DBackpropFilter)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -299,7 +305,7 @@ def conv2d_backprop_filter(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     use_cudnn_on_gpu: bool = True,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -368,8 +374,8 @@ def conv2d_backprop_filter(
         >>> output.numpy().ravel()
         array([41., 82.], dtype=float32)
     """
-    if _unknown:
-        raise Conv2DBackpropFilter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv2DBackpropFilter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

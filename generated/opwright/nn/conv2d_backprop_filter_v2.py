@@ -133,7 +133,10 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -166,6 +169,7 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv2DBackpropFilterV2[U]:
         """Computes the gradient of Conv2D for a filter that is given.
 
@@ -228,6 +232,8 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
             ... )
             >>> output.numpy().ravel()
         """
+        if _unknown:
+            raise Conv2DBackpropFilterV2._create_refused((), _unknown)
         op: Conv2DBackpropFilterV2[U] = new(Conv2DBackpropFilterV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -282,7 +288,7 @@ def conv2d_backprop_filter_v2(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     use_cudnn_on_gpu: bool = True,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -347,8 +353,8 @@ def conv2d_backprop_filter_v2(
         ... )
         >>> output.numpy().ravel()
     """
-    if _unknown:
-        raise Conv2DBackpropFilterV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv2DBackpropFilterV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -141,7 +141,10 @@ class Conv2DBackpropInput(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -174,6 +177,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv2DBackpropInput[U]:
         """Computes the gradient of Conv2D for its input: a transposed convolution.
 
@@ -243,6 +247,8 @@ class Conv2DBackpropInput(TensorOp[T]):
             >>> large.numpy().ravel()
             array([ 1.,  2., 10., 20.], dtype=float32)
         """
+        if _unknown:
+            raise Conv2DBackpropInput._create_refused((), _unknown)
         op: Conv2DBackpropInput[U] = new(Conv2DBackpropInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -312,7 +318,7 @@ def conv2d_backprop_input(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     use_cudnn_on_gpu: bool = True,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -385,8 +391,8 @@ def conv2d_backprop_input(
         >>> large.numpy().ravel()
         array([ 1.,  2., 10., 20.], dtype=float32)
     """
-    if _unknown:
-        raise Conv2DBackpropInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv2DBackpropInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

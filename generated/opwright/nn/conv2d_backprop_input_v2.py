@@ -134,7 +134,10 @@ class Conv2DBackpropInputV2(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -167,6 +170,7 @@ class Conv2DBackpropInputV2(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv2DBackpropInputV2[U]:
         """Computes the gradient of Conv2D for an input that is given.
 
@@ -229,6 +233,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
             ... )
             >>> large.numpy().ravel()
         """
+        if _unknown:
+            raise Conv2DBackpropInputV2._create_refused((), _unknown)
         op: Conv2DBackpropInputV2[U] = new(Conv2DBackpropInputV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -290,7 +296,7 @@ def conv2d_backprop_input_v2(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     use_cudnn_on_gpu: bool = True,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -356,8 +362,8 @@ def conv2d_backprop_input_v2(
         ... )
         >>> large.numpy().ravel()
     """
-    if _unknown:
-        raise Conv2DBackpropInputV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv2DBackpropInputV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -116,7 +116,10 @@ class Conv3D(TensorOp[T]):
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -137,6 +140,7 @@ class Conv3D(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv3D[U]:
         """Slides filters over volumes: a convolution of three axes.
 
@@ -192,6 +196,8 @@ class Conv3D(TensorOp[T]):
             >>> conv3d(volume, difference, [1, 1, 1, 1, 1], "VALID").numpy().ravel()
             array([1., 2., 4.], dtype=float32)
         """
+        if _unknown:
+            raise Conv3D._create_refused((), _unknown)
         op: Conv3D[U] = new(Conv3D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -238,7 +244,7 @@ def conv3d(
     filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
@@ -297,8 +303,8 @@ def conv3d(
         >>> conv3d(volume, difference, [1, 1, 1, 1, 1], "VALID").numpy().ravel()
         array([1., 2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise Conv3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

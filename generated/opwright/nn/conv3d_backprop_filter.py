@@ -114,7 +114,10 @@ class Conv3DBackpropFilter(TensorOp[T]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -137,6 +140,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv3DBackpropFilter[U]:
         """Removed; Conv3DBackpropFilterV2 computes Conv3D's gradient for its filter.
 
@@ -189,6 +193,8 @@ class Conv3DBackpropFilter(TensorOp[T]):
             >>> output.numpy().ravel()
             array([41., 82.], dtype=float32)
         """
+        if _unknown:
+            raise Conv3DBackpropFilter._create_refused((), _unknown)
         op: Conv3DBackpropFilter[U] = new(Conv3DBackpropFilter)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -234,7 +240,7 @@ def conv3d_backprop_filter(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
     **_unknown: Never,
@@ -290,8 +296,8 @@ def conv3d_backprop_filter(
         >>> output.numpy().ravel()
         array([41., 82.], dtype=float32)
     """
-    if _unknown:
-        raise Conv3DBackpropFilter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv3DBackpropFilter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

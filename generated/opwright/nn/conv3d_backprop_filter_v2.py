@@ -117,7 +117,10 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -139,6 +142,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv3DBackpropFilterV2[U]:
         """Computes the gradient of Conv3D for its filter.
 
@@ -195,6 +199,8 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
             >>> output.numpy().ravel()
             array([41., 82.], dtype=float32)
         """
+        if _unknown:
+            raise Conv3DBackpropFilterV2._create_refused((), _unknown)
         op: Conv3DBackpropFilterV2[U] = new(Conv3DBackpropFilterV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def conv3d_backprop_filter_v2(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
@@ -312,8 +318,8 @@ def conv3d_backprop_filter_v2(
         >>> output.numpy().ravel()
         array([41., 82.], dtype=float32)
     """
-    if _unknown:
-        raise Conv3DBackpropFilterV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv3DBackpropFilterV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

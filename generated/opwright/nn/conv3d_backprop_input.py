@@ -114,7 +114,10 @@ class Conv3DBackpropInput(TensorOp[T]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -137,6 +140,7 @@ class Conv3DBackpropInput(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv3DBackpropInput[U]:
         """Removed; Conv3DBackpropInputV2 computes Conv3D's gradient for its input.
 
@@ -188,6 +192,8 @@ class Conv3DBackpropInput(TensorOp[T]):
             >>> large.numpy().ravel()
             array([ 1.,  2., 10., 20.], dtype=float32)
         """
+        if _unknown:
+            raise Conv3DBackpropInput._create_refused((), _unknown)
         op: Conv3DBackpropInput[U] = new(Conv3DBackpropInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ def conv3d_backprop_input(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
     **_unknown: Never,
@@ -288,8 +294,8 @@ def conv3d_backprop_input(
         >>> large.numpy().ravel()
         array([ 1.,  2., 10., 20.], dtype=float32)
     """
-    if _unknown:
-        raise Conv3DBackpropInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv3DBackpropInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

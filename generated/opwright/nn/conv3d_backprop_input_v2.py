@@ -127,7 +127,10 @@ class Conv3DBackpropInputV2(TensorOp[T]):
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -149,6 +152,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> Conv3DBackpropInputV2[U]:
         """Computes the gradient of Conv3D for its input: a transposed convolution.
 
@@ -209,6 +213,8 @@ class Conv3DBackpropInputV2(TensorOp[T]):
             >>> large.numpy().ravel()
             array([ 1.,  2., 10., 20.], dtype=float32)
         """
+        if _unknown:
+            raise Conv3DBackpropInputV2._create_refused((), _unknown)
         op: Conv3DBackpropInputV2[U] = new(Conv3DBackpropInputV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -266,7 +272,7 @@ def conv3d_backprop_input_v2(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
     name: str | None = None,
@@ -329,8 +335,8 @@ def conv3d_backprop_input_v2(
         >>> large.numpy().ravel()
         array([ 1.,  2., 10., 20.], dtype=float32)
     """
-    if _unknown:
-        raise Conv3DBackpropInputV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Conv3DBackpropInputV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -142,7 +142,10 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
             self,
             *,
             merge_repeated: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(merge_repeated=merge_repeated)
 
         def with_merge_repeated(self, merge_repeated: bool) -> Self:
@@ -160,6 +163,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         beam_width: int,
         top_paths: int,
         *options: Options,
+        **_unknown: Never,
     ) -> CTCBeamSearchDecoder[U]:
         """Searches for the most probable transcripts of frames.
 
@@ -214,6 +218,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
             >>> np.exp(found.log_probability.numpy()).round(2)
             array([[0.64]], dtype=float32)
         """
+        if _unknown:
+            raise CTCBeamSearchDecoder._create_refused((), _unknown)
         op: CTCBeamSearchDecoder[U] = new(CTCBeamSearchDecoder)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +277,7 @@ def ctc_beam_search_decoder(
     sequence_length: Operand[TInt32],
     beam_width: int,
     top_paths: int,
-    *,
+    *_surplus: Never,
     merge_repeated: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -327,8 +333,8 @@ def ctc_beam_search_decoder(
         >>> np.exp(found.log_probability.numpy()).round(2)
         array([[0.64]], dtype=float32)
     """
-    if _unknown:
-        raise CTCBeamSearchDecoder._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CTCBeamSearchDecoder._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CTCBeamSearchDecoderOutputs[U]
     try:

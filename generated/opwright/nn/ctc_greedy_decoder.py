@@ -136,7 +136,10 @@ class CTCGreedyDecoder(Op, Generic[T]):
             *,
             merge_repeated: bool = default(False),
             blank_index: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(merge_repeated=merge_repeated, blank_index=blank_index)
 
         def with_merge_repeated(self, merge_repeated: bool) -> Self:
@@ -155,6 +158,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
         inputs: Operand[U],
         sequence_length: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CTCGreedyDecoder[U]:
         """Reads the best class of each frame as a transcript.
 
@@ -202,6 +206,8 @@ class CTCGreedyDecoder(Op, Generic[T]):
             >>> found.log_probability.numpy()
             array([[-14.]], dtype=float32)
         """
+        if _unknown:
+            raise CTCGreedyDecoder._create_refused((), _unknown)
         op: CTCGreedyDecoder[U] = new(CTCGreedyDecoder)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ MERGE = CTCGreedyDecoder.Options.merge
 def ctc_greedy_decoder(
     inputs: Operand[U],
     sequence_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     merge_repeated: bool = False,
     blank_index: int = -1,
     name: str | None = None,
@@ -302,8 +308,8 @@ def ctc_greedy_decoder(
         >>> found.log_probability.numpy()
         array([[-14.]], dtype=float32)
     """
-    if _unknown:
-        raise CTCGreedyDecoder._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CTCGreedyDecoder._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CTCGreedyDecoderOutputs[U]
     try:

@@ -138,7 +138,10 @@ class CTCLoss(Op, Generic[T]):
             preprocess_collapse_repeated: bool = default(False),
             ctc_merge_repeated: bool = default(True),
             ignore_longer_outputs_than_inputs: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 preprocess_collapse_repeated=preprocess_collapse_repeated,
                 ctc_merge_repeated=ctc_merge_repeated,
@@ -172,6 +175,7 @@ class CTCLoss(Op, Generic[T]):
         labels_values: Operand[TInt32],
         sequence_length: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CTCLoss[U]:
         """Computes the loss of transcripts that are not aligned to their frames.
 
@@ -225,6 +229,8 @@ class CTCLoss(Op, Generic[T]):
             >>> np.exp(-loss.numpy()) * 9
             array([3.], dtype=float32)
         """
+        if _unknown:
+            raise CTCLoss._create_refused((), _unknown)
         op: CTCLoss[U] = new(CTCLoss)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -291,7 +297,7 @@ def ctc_loss(
     labels_indices: Operand[TInt64],
     labels_values: Operand[TInt32],
     sequence_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
@@ -348,8 +354,8 @@ def ctc_loss(
         >>> np.exp(-loss.numpy()) * 9
         array([3.], dtype=float32)
     """
-    if _unknown:
-        raise CTCLoss._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CTCLoss._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CTCLossOutputs[U]
     try:

@@ -118,7 +118,10 @@ class CTCLossV2(Op):
             preprocess_collapse_repeated: bool = default(False),
             ctc_merge_repeated: bool = default(True),
             ignore_longer_outputs_than_inputs: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 preprocess_collapse_repeated=preprocess_collapse_repeated,
                 ctc_merge_repeated=ctc_merge_repeated,
@@ -152,6 +155,7 @@ class CTCLossV2(Op):
         labels_values: Operand[TInt32],
         sequence_length: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CTCLossV2:
         """Computes CTCLoss by cuDNN, with the blank as the first class.
 
@@ -198,6 +202,8 @@ class CTCLossV2(Op):
             >>> labels, lengths = tf.constant([1]), tf.constant([2])
             >>> loss, gradient = ctc_loss_v2(scores, places, labels, lengths)
         """
+        if _unknown:
+            raise CTCLossV2._create_refused((), _unknown)
         op: CTCLossV2 = new(CTCLossV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +270,7 @@ def ctc_loss_v2(
     labels_indices: Operand[TInt64],
     labels_values: Operand[TInt32],
     sequence_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
@@ -314,8 +320,8 @@ def ctc_loss_v2(
         >>> labels, lengths = tf.constant([1]), tf.constant([2])
         >>> loss, gradient = ctc_loss_v2(scores, places, labels, lengths)
     """
-    if _unknown:
-        raise CTCLossV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CTCLossV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CTCLossV2Outputs
     try:

@@ -202,7 +202,10 @@ class CudnnRNN(Op, Generic[T]):
             seed: int = default(0),
             seed2: int = default(0),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -252,6 +255,7 @@ class CudnnRNN(Op, Generic[T]):
         input_c: SameOperand[U],
         params: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNN[U]:
         """Runs a stack of recurrent layers over whole sequences.
 
@@ -349,6 +353,8 @@ class CudnnRNN(Op, Generic[T]):
                    [-0.012,  0.077],
                    [-0.011,  0.081]])
         """
+        if _unknown:
+            raise CudnnRNN._create_refused((), _unknown)
         op: CudnnRNN[U] = new(CudnnRNN)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -406,7 +412,7 @@ def cudnn_rnn(
     input_h: SameOperand[U],
     input_c: SameOperand[U],
     params: SameOperand[U],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -512,8 +518,8 @@ def cudnn_rnn(
                [-0.012,  0.077],
                [-0.011,  0.081]])
     """
-    if _unknown:
-        raise CudnnRNN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNOutputs[U]
     try:

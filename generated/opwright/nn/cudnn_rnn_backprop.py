@@ -188,7 +188,10 @@ class CudnnRNNBackprop(Op, Generic[T]):
             dropout: float = default(0.0),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -241,6 +244,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
         output_c_backprop: SameOperand[U],
         reserve_space: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNBackprop[U]:
         """Gradients of CudnnRNN for its input, states and parameters.
 
@@ -332,6 +336,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
                    [-0.023, -0.021, -0.02 ],
                    [-0.033, -0.031, -0.029]])
         """
+        if _unknown:
+            raise CudnnRNNBackprop._create_refused((), _unknown)
         op: CudnnRNNBackprop[U] = new(CudnnRNNBackprop)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -417,7 +423,7 @@ def cudnn_rnn_backprop(
     output_h_backprop: SameOperand[U],
     output_c_backprop: SameOperand[U],
     reserve_space: SameOperand[U],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -516,8 +522,8 @@ def cudnn_rnn_backprop(
                [-0.023, -0.021, -0.02 ],
                [-0.033, -0.031, -0.029]])
     """
-    if _unknown:
-        raise CudnnRNNBackprop._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNBackprop._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropOutputs[U]
     try:

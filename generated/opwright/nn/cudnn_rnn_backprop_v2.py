@@ -194,7 +194,10 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
             dropout: float = default(0.0),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -248,6 +251,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         reserve_space: SameOperand[U],
         host_reserved: Operand[TInt8],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNBackpropV2[U]:
         """Gradients of CudnnRNNV2 for its input, states and parameters.
 
@@ -341,6 +345,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
                    [-0.023, -0.021, -0.02 ],
                    [-0.033, -0.031, -0.029]])
         """
+        if _unknown:
+            raise CudnnRNNBackpropV2._create_refused((), _unknown)
         op: CudnnRNNBackpropV2[U] = new(CudnnRNNBackpropV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -433,7 +439,7 @@ def cudnn_rnn_backprop_v2(
     output_c_backprop: SameOperand[U],
     reserve_space: SameOperand[U],
     host_reserved: Operand[TInt8],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -534,8 +540,8 @@ def cudnn_rnn_backprop_v2(
                [-0.023, -0.021, -0.02 ],
                [-0.033, -0.031, -0.029]])
     """
-    if _unknown:
-        raise CudnnRNNBackpropV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNBackpropV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropV2Outputs[U]
     try:

@@ -225,7 +225,10 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
             seed2: int = default(0),
             num_proj: int = default(0),
             time_major: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -288,6 +291,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
         reserve_space: SameOperand[U],
         host_reserved: Operand[TInt8],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNBackpropV3[U]:
         """Gradients of CudnnRNNV3 for its input, states and parameters.
 
@@ -411,6 +415,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
                    [-0.023, -0.021, -0.02 ],
                    [-0.033, -0.031, -0.029]])
         """
+        if _unknown:
+            raise CudnnRNNBackpropV3._create_refused((), _unknown)
         op: CudnnRNNBackpropV3[U] = new(CudnnRNNBackpropV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -518,7 +524,7 @@ def cudnn_rnn_backprop_v3(
     output_c_backprop: SameOperand[U],
     reserve_space: SameOperand[U],
     host_reserved: Operand[TInt8],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -646,8 +652,8 @@ def cudnn_rnn_backprop_v3(
                [-0.023, -0.021, -0.02 ],
                [-0.033, -0.031, -0.029]])
     """
-    if _unknown:
-        raise CudnnRNNBackpropV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNBackpropV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNBackpropV3Outputs[U]
     try:

@@ -154,7 +154,10 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
             dropout: float = default(0.0),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -201,6 +204,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         weights: Sequence[Operand[U]],
         biases: Sequence[SameOperand[U]],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNCanonicalToParams[U]:
         """Packs weight matrices and biases into a CudnnRNN's params.
 
@@ -264,6 +268,8 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
             array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
                    7, 7, 7])
         """
+        if _unknown:
+            raise CudnnRNNCanonicalToParams._create_refused((), _unknown)
         op: CudnnRNNCanonicalToParams[U] = new(CudnnRNNCanonicalToParams)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -341,7 +347,7 @@ def cudnn_rnn_canonical_to_params(
     input_size: Operand[TInt32],
     weights: Sequence[Operand[U]],
     biases: Sequence[SameOperand[U]],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -413,8 +419,8 @@ def cudnn_rnn_canonical_to_params(
         array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
                7, 7, 7])
     """
-    if _unknown:
-        raise CudnnRNNCanonicalToParams._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNCanonicalToParams._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

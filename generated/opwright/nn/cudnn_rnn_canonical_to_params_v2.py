@@ -170,7 +170,10 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
             seed: int = default(0),
             seed2: int = default(0),
             num_proj: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -221,6 +224,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
         weights: Sequence[Operand[U]],
         biases: Sequence[SameOperand[U]],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNCanonicalToParamsV2[U]:
         """Packs weights, projections and biases into a CudnnRNN's params.
 
@@ -287,6 +291,8 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
             array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
                    7, 7, 7])
         """
+        if _unknown:
+            raise CudnnRNNCanonicalToParamsV2._create_refused((), _unknown)
         op: CudnnRNNCanonicalToParamsV2[U] = new(CudnnRNNCanonicalToParamsV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -367,7 +373,7 @@ def cudnn_rnn_canonical_to_params_v2(
     input_size: Operand[TInt32],
     weights: Sequence[Operand[U]],
     biases: Sequence[SameOperand[U]],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -443,8 +449,8 @@ def cudnn_rnn_canonical_to_params_v2(
         array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
                7, 7, 7])
     """
-    if _unknown:
-        raise CudnnRNNCanonicalToParamsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNCanonicalToParamsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

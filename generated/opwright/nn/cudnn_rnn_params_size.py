@@ -165,7 +165,10 @@ class CudnnRNNParamsSize(TensorOp[S]):
             seed: int = default(0),
             seed2: int = default(0),
             num_proj: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -216,6 +219,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
         T: type[TFloating] | DTypeLike,
         S: type[US] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNParamsSize[US]:
         """Number of elements of the parameter vector of a CudnnRNN.
 
@@ -285,6 +289,8 @@ class CudnnRNNParamsSize(TensorOp[S]):
             >>> cudnn_rnn_params_size(1, 2, 3, tf.float32, tf.int32).numpy()
             array([56], dtype=int32)
         """
+        if _unknown:
+            raise CudnnRNNParamsSize._create_refused((), _unknown)
         op: CudnnRNNParamsSize[US] = new(CudnnRNNParamsSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -369,7 +375,7 @@ def cudnn_rnn_params_size(
     input_size: Operand[TInt32],
     T: type[TFloating] | DTypeLike,
     S: type[US] | DTypeLike,
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -447,8 +453,8 @@ def cudnn_rnn_params_size(
         >>> cudnn_rnn_params_size(1, 2, 3, tf.float32, tf.int32).numpy()
         array([56], dtype=int32)
     """
-    if _unknown:
-        raise CudnnRNNParamsSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNParamsSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[US]
     try:

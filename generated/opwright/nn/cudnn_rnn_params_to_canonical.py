@@ -158,7 +158,10 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             dropout: float = default(0.0),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -205,6 +208,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         params: Operand[U],
         num_params: int,
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNParamsToCanonical[U]:
         """Unpacks a CudnnRNN's params into weight matrices and biases.
 
@@ -271,6 +275,8 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             >>> biases[0].numpy()
             array([40., 41.], dtype=float32)
         """
+        if _unknown:
+            raise CudnnRNNParamsToCanonical._create_refused((), _unknown)
         op: CudnnRNNParamsToCanonical[U] = new(CudnnRNNParamsToCanonical)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -350,7 +356,7 @@ def cudnn_rnn_params_to_canonical(
     input_size: Operand[TInt32],
     params: Operand[U],
     num_params: int,
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -425,8 +431,8 @@ def cudnn_rnn_params_to_canonical(
         >>> biases[0].numpy()
         array([40., 41.], dtype=float32)
     """
-    if _unknown:
-        raise CudnnRNNParamsToCanonical._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNParamsToCanonical._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalOutputs[U]
     try:

@@ -176,7 +176,10 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             seed: int = default(0),
             seed2: int = default(0),
             num_proj: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -228,6 +231,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         num_params_weights: int,
         num_params_biases: int,
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNParamsToCanonicalV2[U]:
         """Unpacks a CudnnRNN's params into weights, projections and biases.
 
@@ -302,6 +306,8 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             >>> biases[0].numpy()
             array([40., 41.], dtype=float32)
         """
+        if _unknown:
+            raise CudnnRNNParamsToCanonicalV2._create_refused((), _unknown)
         op: CudnnRNNParamsToCanonicalV2[U] = new(CudnnRNNParamsToCanonicalV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -388,7 +394,7 @@ def cudnn_rnn_params_to_canonical_v2(
     params: Operand[U],
     num_params_weights: int,
     num_params_biases: int,
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -471,8 +477,8 @@ def cudnn_rnn_params_to_canonical_v2(
         >>> biases[0].numpy()
         array([40., 41.], dtype=float32)
     """
-    if _unknown:
-        raise CudnnRNNParamsToCanonicalV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNParamsToCanonicalV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalV2Outputs[U]
     try:

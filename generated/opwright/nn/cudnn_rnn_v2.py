@@ -210,7 +210,10 @@ class CudnnRNNV2(Op, Generic[T]):
             seed: int = default(0),
             seed2: int = default(0),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -260,6 +263,7 @@ class CudnnRNNV2(Op, Generic[T]):
         input_c: SameOperand[U],
         params: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNV2[U]:
         """Runs a stack of recurrent layers, and tells its backward op the algorithm.
 
@@ -360,6 +364,8 @@ class CudnnRNNV2(Op, Generic[T]):
                    [-0.012,  0.077],
                    [-0.011,  0.081]])
         """
+        if _unknown:
+            raise CudnnRNNV2._create_refused((), _unknown)
         op: CudnnRNNV2[U] = new(CudnnRNNV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -423,7 +429,7 @@ def cudnn_rnn_v2(
     input_h: SameOperand[U],
     input_c: SameOperand[U],
     params: SameOperand[U],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -531,8 +537,8 @@ def cudnn_rnn_v2(
                [-0.012,  0.077],
                [-0.011,  0.081]])
     """
-    if _unknown:
-        raise CudnnRNNV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNV2Outputs[U]
     try:

@@ -243,7 +243,10 @@ class CudnnRNNV3(Op, Generic[T]):
             num_proj: int = default(0),
             is_training: bool = default(True),
             time_major: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -302,6 +305,7 @@ class CudnnRNNV3(Op, Generic[T]):
         params: SameOperand[U],
         sequence_lengths: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> CudnnRNNV3[U]:
         """Runs recurrent layers over sequences of different lengths.
 
@@ -433,6 +437,8 @@ class CudnnRNNV3(Op, Generic[T]):
                    [-0.012,  0.077],
                    [-0.011,  0.081]])
         """
+        if _unknown:
+            raise CudnnRNNV3._create_refused((), _unknown)
         op: CudnnRNNV3[U] = new(CudnnRNNV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -513,7 +519,7 @@ def cudnn_rnn_v3(
     input_c: SameOperand[U],
     params: SameOperand[U],
     sequence_lengths: Operand[TInt32],
-    *,
+    *_surplus: Never,
     rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = "lstm",
     input_mode: Literal["linear_input", "skip_input", "auto_select"] = "linear_input",
     direction: Literal["unidirectional", "bidirectional"] = "unidirectional",
@@ -651,8 +657,8 @@ def cudnn_rnn_v3(
                [-0.012,  0.077],
                [-0.011,  0.081]])
     """
-    if _unknown:
-        raise CudnnRNNV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CudnnRNNV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CudnnRNNV3Outputs[U]
     try:

@@ -100,7 +100,10 @@ class DataFormatDimMap(TensorOp[T]):
             *,
             src_format: StringLike = default("NHWC"),
             dst_format: StringLike = default("NCHW"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(src_format=src_format, dst_format=dst_format)
 
         def with_src_format(self, src_format: StringLike) -> Self:
@@ -114,7 +117,9 @@ class DataFormatDimMap(TensorOp[T]):
         return DataFormatDimMapInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], *options: Options) -> DataFormatDimMap[U]:
+    def create(
+        scope: Scope, x: Operand[U], *options: Options, **_unknown: Never
+    ) -> DataFormatDimMap[U]:
         """Translates numbers of axes from one data format to another.
 
           y = position in dst_format of the letter src_format[x]
@@ -148,6 +153,8 @@ class DataFormatDimMap(TensorOp[T]):
             >>> data_format_dim_map([1, 2, 3, -1]).numpy()
             array([2, 3, 1, 1], dtype=int32)
         """
+        if _unknown:
+            raise DataFormatDimMap._create_refused((), _unknown)
         op: DataFormatDimMap[U] = new(DataFormatDimMap)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +197,7 @@ MERGE = DataFormatDimMap.Options.merge
 @explained
 def data_format_dim_map(
     x: Operand[U],
-    *,
+    *_surplus: Never,
     src_format: StringLike = "NHWC",
     dst_format: StringLike = "NCHW",
     name: str | None = None,
@@ -229,8 +236,8 @@ def data_format_dim_map(
         >>> data_format_dim_map([1, 2, 3, -1]).numpy()
         array([2, 3, 1, 1], dtype=int32)
     """
-    if _unknown:
-        raise DataFormatDimMap._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataFormatDimMap._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,7 +101,10 @@ class DataFormatVecPermute(TensorOp[T]):
             *,
             src_format: StringLike = default("NHWC"),
             dst_format: StringLike = default("NCHW"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(src_format=src_format, dst_format=dst_format)
 
         def with_src_format(self, src_format: StringLike) -> Self:
@@ -116,7 +119,7 @@ class DataFormatVecPermute(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], *options: Options
+        scope: Scope, x: Operand[U], *options: Options, **_unknown: Never
     ) -> DataFormatVecPermute[U]:
         """Reorders sizes from one data format to another.
 
@@ -153,6 +156,8 @@ class DataFormatVecPermute(TensorOp[T]):
             >>> data_format_vec_permute([10, 20, 30, 40]).numpy()
             array([10, 40, 20, 30], dtype=int32)
         """
+        if _unknown:
+            raise DataFormatVecPermute._create_refused((), _unknown)
         op: DataFormatVecPermute[U] = new(DataFormatVecPermute)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +200,7 @@ MERGE = DataFormatVecPermute.Options.merge
 @explained
 def data_format_vec_permute(
     x: Operand[U],
-    *,
+    *_surplus: Never,
     src_format: StringLike = "NHWC",
     dst_format: StringLike = "NCHW",
     name: str | None = None,
@@ -236,8 +241,8 @@ def data_format_vec_permute(
         >>> data_format_vec_permute([10, 20, 30, 40]).numpy()
         array([10, 40, 20, 30], dtype=int32)
     """
-    if _unknown:
-        raise DataFormatVecPermute._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DataFormatVecPermute._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,7 +92,10 @@ class DepthToSpace(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(
@@ -106,7 +109,11 @@ class DepthToSpace(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], block_size: int, *options: Options
+        scope: Scope,
+        input: AnyOperand[U],
+        block_size: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> DepthToSpace[U]:
         """Spreads channels over blocks of pixels.
 
@@ -151,6 +158,8 @@ class DepthToSpace(TensorOp[T]):
             array([[0, 1],
                    [2, 3]])
         """
+        if _unknown:
+            raise DepthToSpace._create_refused((), _unknown)
         op: DepthToSpace[U] = new(DepthToSpace)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +194,7 @@ MERGE = DepthToSpace.Options.merge
 def depth_to_space(
     input: AnyOperand[U],
     block_size: int,
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -230,8 +239,8 @@ def depth_to_space(
         array([[0, 1],
                [2, 3]])
     """
-    if _unknown:
-        raise DepthToSpace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DepthToSpace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -125,7 +125,10 @@ class DepthwiseConv2dNative(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -153,6 +156,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> DepthwiseConv2dNative[U]:
         """Slides filters over the channels of images, each channel by itself.
 
@@ -214,6 +218,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
             array([[  3., -20.],
                    [  5., -30.]], dtype=float32)
         """
+        if _unknown:
+            raise DepthwiseConv2dNative._create_refused((), _unknown)
         op: DepthwiseConv2dNative[U] = new(DepthwiseConv2dNative)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def depthwise_conv2d_native(
     filter: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     dilations: Sequence[int] = (1, 1, 1, 1),
@@ -326,8 +332,8 @@ def depthwise_conv2d_native(
         array([[  3., -20.],
                [  5., -30.]], dtype=float32)
     """
-    if _unknown:
-        raise DepthwiseConv2dNative._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DepthwiseConv2dNative._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

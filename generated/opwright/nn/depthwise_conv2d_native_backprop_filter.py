@@ -128,7 +128,10 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -157,6 +160,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> DepthwiseConv2dNativeBackpropFilter[U]:
         """Computes the gradient of DepthwiseConv2dNative for its filter.
 
@@ -218,6 +222,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
             >>> output.numpy().ravel()
             array([21., 42.], dtype=float32)
         """
+        if _unknown:
+            raise DepthwiseConv2dNativeBackpropFilter._create_refused((), _unknown)
         op: DepthwiseConv2dNativeBackpropFilter[U] = new(
             DepthwiseConv2dNativeBackpropFilter
         )
@@ -280,7 +286,7 @@ def depthwise_conv2d_native_backprop_filter(
     out_backprop: SameOperand[U],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     dilations: Sequence[int] = (1, 1, 1, 1),
@@ -345,8 +351,8 @@ def depthwise_conv2d_native_backprop_filter(
         >>> output.numpy().ravel()
         array([21., 42.], dtype=float32)
     """
-    if _unknown:
-        raise DepthwiseConv2dNativeBackpropFilter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DepthwiseConv2dNativeBackpropFilter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

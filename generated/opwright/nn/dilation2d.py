@@ -104,6 +104,8 @@ class Dilation2D(TensorOp[T]):
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Dilation2D[U]:
         """Takes the maximum of sums with a filter: dilation of gray images.
 
@@ -150,6 +152,8 @@ class Dilation2D(TensorOp[T]):
             >>> dilation2d(row, peak, [1, 1, 1, 1], [1, 1, 1, 1], "SAME").numpy().ravel()
             array([0., 4., 5., 4., 0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Dilation2D._create_refused(_surplus, _unknown)
         op: Dilation2D[U] = new(Dilation2D)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def dilation2d(
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -243,8 +247,8 @@ def dilation2d(
         >>> dilation2d(row, peak, [1, 1, 1, 1], [1, 1, 1, 1], "SAME").numpy().ravel()
         array([0., 4., 5., 4., 0.], dtype=float32)
     """
-    if _unknown:
-        raise Dilation2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Dilation2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,6 +101,8 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Dilation2DBackpropFilter[U]:
         """Computes the gradient of Dilation2D for its filter.
 
@@ -142,6 +144,8 @@ class Dilation2DBackpropFilter(TensorOp[T]):
             >>> output.numpy().ravel()
             array([1., 3., 1.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Dilation2DBackpropFilter._create_refused(_surplus, _unknown)
         op: Dilation2DBackpropFilter[U] = new(Dilation2DBackpropFilter)
         fast_path_error = None
         try:
@@ -186,7 +190,7 @@ def dilation2d_backprop_filter(
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -229,8 +233,8 @@ def dilation2d_backprop_filter(
         >>> output.numpy().ravel()
         array([1., 3., 1.], dtype=float32)
     """
-    if _unknown:
-        raise Dilation2DBackpropFilter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Dilation2DBackpropFilter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -102,6 +102,8 @@ class Dilation2DBackpropInput(TensorOp[T]):
         strides: Sequence[int],
         rates: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Dilation2DBackpropInput[U]:
         """Computes the gradient of Dilation2D for its input.
 
@@ -144,6 +146,8 @@ class Dilation2DBackpropInput(TensorOp[T]):
             >>> output.numpy().ravel()
             array([1., 0., 3., 0., 1.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Dilation2DBackpropInput._create_refused(_surplus, _unknown)
         op: Dilation2DBackpropInput[U] = new(Dilation2DBackpropInput)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def dilation2d_backprop_input(
     strides: Sequence[int],
     rates: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -232,8 +236,8 @@ def dilation2d_backprop_input(
         >>> output.numpy().ravel()
         array([1., 0., 3., 0., 1.], dtype=float32)
     """
-    if _unknown:
-        raise Dilation2DBackpropInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Dilation2DBackpropInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Elu(TensorOp[T]):
         return EluInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Elu[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Elu[U]:
         """Bends negative elements towards -1.
 
           activations = features where features >= 0, else exp(features) - 1
@@ -102,6 +104,8 @@ class Elu(TensorOp[T]):
             >>> elu([-100.0, -1.0, 0.0, 2.0]).numpy()
             array([-1.        , -0.63212055,  0.        ,  2.        ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Elu._create_refused(_surplus, _unknown)
         op: Elu[U] = new(Elu)
         fast_path_error = None
         try:
@@ -115,7 +119,7 @@ class Elu(TensorOp[T]):
 
 @explained
 def elu(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Bends negative elements towards -1.
 
@@ -145,8 +149,8 @@ def elu(
         >>> elu([-100.0, -1.0, 0.0, 2.0]).numpy()
         array([-1.        , -0.63212055,  0.        ,  2.        ], dtype=float32)
     """
-    if _unknown:
-        raise Elu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Elu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

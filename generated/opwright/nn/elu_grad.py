@@ -81,7 +81,11 @@ class EluGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], outputs: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        outputs: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> EluGrad[U]:
         """Computes the gradient of Elu from what Elu gave.
 
@@ -111,6 +115,8 @@ class EluGrad(TensorOp[T]):
             >>> elu_grad([1.0, 1.0], outputs).numpy()
             array([0.36787945, 1.        ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise EluGrad._create_refused(_surplus, _unknown)
         op: EluGrad[U] = new(EluGrad)
         fast_path_error = None
         try:
@@ -128,7 +134,7 @@ class EluGrad(TensorOp[T]):
 def elu_grad(
     gradients: Operand[U],
     outputs: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -160,8 +166,8 @@ def elu_grad(
         >>> elu_grad([1.0, 1.0], outputs).numpy()
         array([0.36787945, 1.        ], dtype=float32)
     """
-    if _unknown:
-        raise EluGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EluGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -169,7 +169,10 @@ class FixedUnigramCandidateSampler(Op):
             unigrams: Sequence[float] = default(()),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 vocab_file=vocab_file,
                 distortion=distortion,
@@ -218,6 +221,7 @@ class FixedUnigramCandidateSampler(Op):
         unique: bool,
         range_max: int,
         *options: Options,
+        **_unknown: Never,
     ) -> FixedUnigramCandidateSampler:
         """Draws classes by frequencies that are given.
 
@@ -283,6 +287,8 @@ class FixedUnigramCandidateSampler(Op):
             >>> drawn.true_expected_count.numpy(), drawn.sampled_candidates.shape
             (array([[0.5]], dtype=float32), TensorShape([2]))
         """
+        if _unknown:
+            raise FixedUnigramCandidateSampler._create_refused((), _unknown)
         op: FixedUnigramCandidateSampler = new(FixedUnigramCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -366,7 +372,7 @@ def fixed_unigram_candidate_sampler(
     num_sampled: int,
     unique: bool,
     range_max: int,
-    *,
+    *_surplus: Never,
     vocab_file: StringLike = "",
     distortion: float = 1.0,
     num_reserved_ids: int = 0,
@@ -440,8 +446,8 @@ def fixed_unigram_candidate_sampler(
         >>> drawn.true_expected_count.numpy(), drawn.sampled_candidates.shape
         (array([[0.5]], dtype=float32), TensorShape([2]))
     """
-    if _unknown:
-        raise FixedUnigramCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FixedUnigramCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FixedUnigramCandidateSamplerOutputs
     try:

@@ -139,7 +139,10 @@ class FractionalAvgPool(Op, Generic[T]):
             deterministic: bool = default(False),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 pseudo_random=pseudo_random,
                 overlapping=overlapping,
@@ -173,6 +176,7 @@ class FractionalAvgPool(Op, Generic[T]):
         value: Operand[U],
         pooling_ratio: Sequence[float],
         *options: Options,
+        **_unknown: Never,
     ) -> FractionalAvgPool[U]:
         """Averages windows whose sizes vary at random.
 
@@ -222,6 +226,8 @@ class FractionalAvgPool(Op, Generic[T]):
             >>> output.shape, rows.numpy().tolist()
             (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
         """
+        if _unknown:
+            raise FractionalAvgPool._create_refused((), _unknown)
         op: FractionalAvgPool[U] = new(FractionalAvgPool)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +277,7 @@ MERGE = FractionalAvgPool.Options.merge
 def fractional_avg_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],
-    *,
+    *_surplus: Never,
     pseudo_random: bool = False,
     overlapping: bool = False,
     deterministic: bool = False,
@@ -328,8 +334,8 @@ def fractional_avg_pool(
         >>> output.shape, rows.numpy().tolist()
         (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
-    if _unknown:
-        raise FractionalAvgPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FractionalAvgPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FractionalAvgPoolOutputs[U]
     try:

@@ -105,7 +105,10 @@ class FractionalAvgPoolGrad(TensorOp[T]):
             self,
             *,
             overlapping: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(overlapping=overlapping)
 
         def with_overlapping(self, overlapping: bool) -> Self:
@@ -123,6 +126,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         row_pooling_sequence: Operand[TInt64],
         col_pooling_sequence: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> FractionalAvgPoolGrad[U]:
         """Computes the gradient of FractionalAvgPool.
 
@@ -161,6 +165,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
             >>> fractional_avg_pool_grad(shape, grad, rows, columns).numpy().ravel()
             array([10., 10., 10.], dtype=float32)
         """
+        if _unknown:
+            raise FractionalAvgPoolGrad._create_refused((), _unknown)
         op: FractionalAvgPoolGrad[U] = new(FractionalAvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +236,7 @@ def fractional_avg_pool_grad(
     out_backprop: Operand[U],
     row_pooling_sequence: Operand[TInt64],
     col_pooling_sequence: Operand[TInt64],
-    *,
+    *_surplus: Never,
     overlapping: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -272,8 +278,8 @@ def fractional_avg_pool_grad(
         >>> fractional_avg_pool_grad(shape, grad, rows, columns).numpy().ravel()
         array([10., 10., 10.], dtype=float32)
     """
-    if _unknown:
-        raise FractionalAvgPoolGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FractionalAvgPoolGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -142,7 +142,10 @@ class FractionalMaxPool(Op, Generic[T]):
             deterministic: bool = default(False),
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 pseudo_random=pseudo_random,
                 overlapping=overlapping,
@@ -176,6 +179,7 @@ class FractionalMaxPool(Op, Generic[T]):
         value: Operand[U],
         pooling_ratio: Sequence[float],
         *options: Options,
+        **_unknown: Never,
     ) -> FractionalMaxPool[U]:
         """Takes the maximum of windows whose sizes vary at random.
 
@@ -228,6 +232,8 @@ class FractionalMaxPool(Op, Generic[T]):
             >>> output.shape, rows.numpy().tolist()
             (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
         """
+        if _unknown:
+            raise FractionalMaxPool._create_refused((), _unknown)
         op: FractionalMaxPool[U] = new(FractionalMaxPool)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -277,7 +283,7 @@ MERGE = FractionalMaxPool.Options.merge
 def fractional_max_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],
-    *,
+    *_surplus: Never,
     pseudo_random: bool = False,
     overlapping: bool = False,
     deterministic: bool = False,
@@ -337,8 +343,8 @@ def fractional_max_pool(
         >>> output.shape, rows.numpy().tolist()
         (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
-    if _unknown:
-        raise FractionalMaxPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FractionalMaxPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FractionalMaxPoolOutputs[U]
     try:

@@ -110,7 +110,10 @@ class FractionalMaxPoolGrad(TensorOp[T]):
             self,
             *,
             overlapping: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(overlapping=overlapping)
 
         def with_overlapping(self, overlapping: bool) -> Self:
@@ -129,6 +132,7 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         row_pooling_sequence: Operand[TInt64],
         col_pooling_sequence: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> FractionalMaxPoolGrad[U]:
         """Computes the gradient of FractionalMaxPool.
 
@@ -169,6 +173,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
             array([[ 0., 10.,  0.,  0.],
                    [ 0.,  0.,  0., 20.]], dtype=float32)
         """
+        if _unknown:
+            raise FractionalMaxPoolGrad._create_refused((), _unknown)
         op: FractionalMaxPoolGrad[U] = new(FractionalMaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ def fractional_max_pool_grad(
     out_backprop: SameOperand[U],
     row_pooling_sequence: Operand[TInt64],
     col_pooling_sequence: Operand[TInt64],
-    *,
+    *_surplus: Never,
     overlapping: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -284,8 +290,8 @@ def fractional_max_pool_grad(
         array([[ 0., 10.,  0.,  0.],
                [ 0.,  0.,  0., 20.]], dtype=float32)
     """
-    if _unknown:
-        raise FractionalMaxPoolGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FractionalMaxPoolGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -162,7 +162,10 @@ class FusedBatchNorm(Op, Generic[T]):
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -195,6 +198,7 @@ class FusedBatchNorm(Op, Generic[T]):
         mean: SameOperand[U],
         variance: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNorm[U]:
         """Normalizes each channel of a batch; FusedBatchNormV3 also takes half.
 
@@ -260,6 +264,8 @@ class FusedBatchNorm(Op, Generic[T]):
             >>> mean.numpy(), variance.numpy()
             (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
         """
+        if _unknown:
+            raise FusedBatchNorm._create_refused((), _unknown)
         op: FusedBatchNorm[U] = new(FusedBatchNorm)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -316,7 +322,7 @@ def fused_batch_norm(
     offset: SameOperand[U],
     mean: SameOperand[U],
     variance: SameOperand[U],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -388,8 +394,8 @@ def fused_batch_norm(
         >>> mean.numpy(), variance.numpy()
         (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
-    if _unknown:
-        raise FusedBatchNorm._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNorm._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormOutputs[U]
     try:

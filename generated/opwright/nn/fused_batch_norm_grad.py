@@ -148,7 +148,10 @@ class FusedBatchNormGrad(Op, Generic[T]):
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -173,6 +176,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
         reserve_space_1: SameOperand[U],
         reserve_space_2: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNormGrad[U]:
         """Computes the gradient of FusedBatchNorm.
 
@@ -229,6 +233,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
             [[-0.0, 0.0], [2.0], [4.0]]
         """
+        if _unknown:
+            raise FusedBatchNormGrad._create_refused((), _unknown)
         op: FusedBatchNormGrad[U] = new(FusedBatchNormGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -282,7 +288,7 @@ def fused_batch_norm_grad(
     scale: SameOperand[U],
     reserve_space_1: SameOperand[U],
     reserve_space_2: SameOperand[U],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     is_training: bool = True,
@@ -343,8 +349,8 @@ def fused_batch_norm_grad(
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
         [[-0.0, 0.0], [2.0], [4.0]]
     """
-    if _unknown:
-        raise FusedBatchNormGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNormGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormGradOutputs[U]
     try:

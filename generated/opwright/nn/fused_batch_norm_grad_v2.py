@@ -160,7 +160,10 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -185,6 +188,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         reserve_space_1: Operand[UU],
         reserve_space_2: SameOperand[UU],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNormGradV2[V, UU]:
         """Computes the gradient of FusedBatchNormV2.
 
@@ -242,6 +246,8 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
             [[-0.0, 0.0], [2.0], [4.0]]
         """
+        if _unknown:
+            raise FusedBatchNormGradV2._create_refused((), _unknown)
         op: FusedBatchNormGradV2[V, UU] = new(FusedBatchNormGradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -295,7 +301,7 @@ def fused_batch_norm_grad_v2(
     scale: Operand[TFloat32],
     reserve_space_1: Operand[UU],
     reserve_space_2: SameOperand[UU],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     is_training: bool = True,
@@ -357,8 +363,8 @@ def fused_batch_norm_grad_v2(
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
         [[-0.0, 0.0], [2.0], [4.0]]
     """
-    if _unknown:
-        raise FusedBatchNormGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNormGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormGradV2Outputs[V, UU]
     try:

@@ -163,7 +163,10 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -191,6 +194,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         reserve_space_2: SameOperand[UU],
         reserve_space_3: SameOperand[UU],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNormGradV3[V, UU]:
         """Computes the gradient of FusedBatchNormV3.
 
@@ -253,6 +257,8 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
             [[-0.0, 0.0], [2.0], [4.0]]
         """
+        if _unknown:
+            raise FusedBatchNormGradV3._create_refused((), _unknown)
         op: FusedBatchNormGradV3[V, UU] = new(FusedBatchNormGradV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -308,7 +314,7 @@ def fused_batch_norm_grad_v3(
     reserve_space_1: Operand[UU],
     reserve_space_2: SameOperand[UU],
     reserve_space_3: SameOperand[UU],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = "NHWC",
     is_training: bool = True,
@@ -374,8 +380,8 @@ def fused_batch_norm_grad_v3(
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
         [[-0.0, 0.0], [2.0], [4.0]]
     """
-    if _unknown:
-        raise FusedBatchNormGradV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNormGradV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormGradV3Outputs[V, UU]
     try:

@@ -166,7 +166,10 @@ class FusedBatchNormV2(Op, Generic[T, U]):
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -199,6 +202,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         mean: SameOperand[UU],
         variance: SameOperand[UU],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNormV2[V, UU]:
         """Normalizes each channel of a batch, with statistics in float32.
 
@@ -263,6 +267,8 @@ class FusedBatchNormV2(Op, Generic[T, U]):
             >>> mean.numpy()
             array([ 2., 20.], dtype=float32)
         """
+        if _unknown:
+            raise FusedBatchNormV2._create_refused((), _unknown)
         op: FusedBatchNormV2[V, UU] = new(FusedBatchNormV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -319,7 +325,7 @@ def fused_batch_norm_v2(
     offset: SameOperand[UU],
     mean: SameOperand[UU],
     variance: SameOperand[UU],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
@@ -390,8 +396,8 @@ def fused_batch_norm_v2(
         >>> mean.numpy()
         array([ 2., 20.], dtype=float32)
     """
-    if _unknown:
-        raise FusedBatchNormV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNormV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormV2Outputs[V, UU]
     try:

@@ -176,7 +176,10 @@ class FusedBatchNormV3(Op, Generic[T, U]):
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
             is_training: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -211,6 +214,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         mean: SameOperand[UU],
         variance: SameOperand[UU],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedBatchNormV3[V, UU]:
         """Normalizes each channel of a batch of images or volumes.
 
@@ -284,6 +288,8 @@ class FusedBatchNormV3(Op, Generic[T, U]):
             >>> mean.numpy(), variance.numpy()
             (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
         """
+        if _unknown:
+            raise FusedBatchNormV3._create_refused((), _unknown)
         op: FusedBatchNormV3[V, UU] = new(FusedBatchNormV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -341,7 +347,7 @@ def fused_batch_norm_v3(
     offset: SameOperand[UU],
     mean: SameOperand[UU],
     variance: SameOperand[UU],
-    *,
+    *_surplus: Never,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = "NHWC",
@@ -419,8 +425,8 @@ def fused_batch_norm_v3(
         >>> mean.numpy(), variance.numpy()
         (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
-    if _unknown:
-        raise FusedBatchNormV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedBatchNormV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FusedBatchNormV3Outputs[V, UU]
     try:

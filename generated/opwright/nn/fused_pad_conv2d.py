@@ -105,6 +105,8 @@ class FusedPadConv2D(TensorOp[T]):
         mode: Literal["REFLECT", "SYMMETRIC"],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FusedPadConv2D[U]:
         """Pads images by mirroring, and slides filters over them.
 
@@ -150,6 +152,8 @@ class FusedPadConv2D(TensorOp[T]):
             >>> output.numpy().ravel()
             array([3., 3., 6., 6.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise FusedPadConv2D._create_refused(_surplus, _unknown)
         op: FusedPadConv2D[U] = new(FusedPadConv2D)
         fast_path_error = None
         try:
@@ -196,7 +200,7 @@ def fused_pad_conv2d(
     mode: Literal["REFLECT", "SYMMETRIC"],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -244,8 +248,8 @@ def fused_pad_conv2d(
         >>> output.numpy().ravel()
         array([3., 3., 6., 6.], dtype=float32)
     """
-    if _unknown:
-        raise FusedPadConv2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedPadConv2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

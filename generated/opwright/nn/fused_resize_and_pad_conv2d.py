@@ -121,7 +121,10 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
             self,
             *,
             resize_align_corners: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(resize_align_corners=resize_align_corners)
 
         def with_resize_align_corners(self, resize_align_corners: bool) -> Self:
@@ -142,6 +145,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> FusedResizeAndPadConv2D[U]:
         """Resizes images, pads them by mirroring, and slides filters over them.
 
@@ -194,6 +198,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
             >>> output.numpy().ravel()
             array([0., 2., 4., 4.], dtype=float32)
         """
+        if _unknown:
+            raise FusedResizeAndPadConv2D._create_refused((), _unknown)
         op: FusedResizeAndPadConv2D[U] = new(FusedResizeAndPadConv2D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -260,7 +266,7 @@ def fused_resize_and_pad_conv2d(
     mode: Literal["REFLECT", "SYMMETRIC"],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     resize_align_corners: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -316,8 +322,8 @@ def fused_resize_and_pad_conv2d(
         >>> output.numpy().ravel()
         array([0., 2., 4., 4.], dtype=float32)
     """
-    if _unknown:
-        raise FusedResizeAndPadConv2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FusedResizeAndPadConv2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -121,6 +121,8 @@ class GRUBlockCell(Op, Generic[T]):
         w_c: SameOperand[U],
         b_ru: SameOperand[U],
         b_c: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GRUBlockCell[U]:
         """Computes one step of a GRU.
 
@@ -165,6 +167,8 @@ class GRUBlockCell(Op, Generic[T]):
             >>> c.numpy().round(4), h.numpy().round(4)
             (array([[0.964]], dtype=float32), array([[1.482]], dtype=float32))
         """
+        if _unknown or _surplus:
+            raise GRUBlockCell._create_refused(_surplus, _unknown)
         op: GRUBlockCell[U] = new(GRUBlockCell)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def gru_block_cell(
     w_c: SameOperand[U],
     b_ru: SameOperand[U],
     b_c: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> GRUBlockCellOutputs[U]:
@@ -241,8 +245,8 @@ def gru_block_cell(
         >>> c.numpy().round(4), h.numpy().round(4)
         (array([[0.964]], dtype=float32), array([[1.482]], dtype=float32))
     """
-    if _unknown:
-        raise GRUBlockCell._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GRUBlockCell._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GRUBlockCellOutputs[U]
     try:

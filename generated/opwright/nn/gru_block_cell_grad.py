@@ -133,6 +133,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
         u: SameOperand[U],
         c: SameOperand[U],
         d_h: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GRUBlockCellGrad[U]:
         """Computes the gradient of GRUBlockCell.
 
@@ -179,6 +181,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
             >>> gru_block_cell_grad(*given, r, u, c, one).d_h_prev.numpy().round(4)
             array([[0.9533]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise GRUBlockCellGrad._create_refused(_surplus, _unknown)
         op: GRUBlockCellGrad[U] = new(GRUBlockCellGrad)
         fast_path_error = None
         try:
@@ -218,7 +222,7 @@ def gru_block_cell_grad(
     u: SameOperand[U],
     c: SameOperand[U],
     d_h: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> GRUBlockCellGradOutputs[U]:
@@ -267,8 +271,8 @@ def gru_block_cell_grad(
         >>> gru_block_cell_grad(*given, r, u, c, one).d_h_prev.numpy().round(4)
         array([[0.9533]], dtype=float32)
     """
-    if _unknown:
-        raise GRUBlockCellGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GRUBlockCellGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GRUBlockCellGradOutputs[U]
     try:

@@ -90,7 +90,12 @@ class InTopK(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, predictions: Operand[TFloat32], targets: Operand[U], k: int
+        scope: Scope,
+        predictions: Operand[TFloat32],
+        targets: Operand[U],
+        k: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InTopK:
         """Tells whether each target is among its row's `k` best.
 
@@ -127,6 +132,8 @@ class InTopK(TensorOp[TBool]):
             >>> in_top_k(scores, [2, 2], k=2).numpy()
             array([ True, False])
         """
+        if _unknown or _surplus:
+            raise InTopK._create_refused(_surplus, _unknown)
         op: InTopK = new(InTopK)
         fast_path_error = None
         try:
@@ -154,7 +161,7 @@ def in_top_k(
     predictions: Operand[TFloat32],
     targets: Operand[U],
     k: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -192,8 +199,8 @@ def in_top_k(
         >>> in_top_k(scores, [2, 2], k=2).numpy()
         array([ True, False])
     """
-    if _unknown:
-        raise InTopK._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InTopK._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

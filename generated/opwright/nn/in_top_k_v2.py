@@ -96,6 +96,8 @@ class InTopKV2(TensorOp[TBool]):
         predictions: Operand[TFloat32],
         targets: Operand[U],
         k: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InTopKV2:
         """Tells whether each target is among its row's best, with `k` as an input.
 
@@ -132,6 +134,8 @@ class InTopKV2(TensorOp[TBool]):
             >>> in_top_k_v2(scores, [2, 2], 2).numpy()
             array([ True, False])
         """
+        if _unknown or _surplus:
+            raise InTopKV2._create_refused(_surplus, _unknown)
         op: InTopKV2 = new(InTopKV2)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def in_top_k_v2(
     predictions: Operand[TFloat32],
     targets: Operand[U],
     k: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -195,8 +199,8 @@ def in_top_k_v2(
         >>> in_top_k_v2(scores, [2, 2], 2).numpy()
         array([ True, False])
     """
-    if _unknown:
-        raise InTopKV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InTopKV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -116,8 +116,9 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
     def create(
         scope: Scope,
         input: Operand[U],
-        *,
+        *_surplus: Never,
         output_dtype: type[UOutputDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> IsotonicRegression[UOutputDtype]:
         """Fits the closest row that never goes up.
 
@@ -152,6 +153,8 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
             >>> output.numpy().tolist(), segments.numpy().tolist()
             ([[3.0, 1.5, 1.5, 0.0]], [[0, 1, 1, 2]])
         """
+        if _unknown or _surplus:
+            raise IsotonicRegression._create_refused(_surplus, _unknown)
         op: IsotonicRegression[UOutputDtype] = new(IsotonicRegression)
         fast_path_error = None
         try:
@@ -197,7 +200,7 @@ def isotonic_regression(
 @explained
 def isotonic_regression(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     output_dtype: type[UOutputDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -235,8 +238,8 @@ def isotonic_regression(
         >>> output.numpy().tolist(), segments.numpy().tolist()
         ([[3.0, 1.5, 1.5, 0.0]], [[0, 1, 1, 2]])
     """
-    if _unknown:
-        raise IsotonicRegression._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsotonicRegression._refused(_surplus, _unknown)
     fast_path_error = None
     _result: IsotonicRegressionOutputs[UOutputDtype]
     try:

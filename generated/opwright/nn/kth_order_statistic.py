@@ -68,7 +68,13 @@ class KthOrderStatistic(TensorOp[TFloat32]):
         return KthOrderStatisticInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TFloat32], k: int) -> KthOrderStatistic:
+    def create(
+        scope: Scope,
+        input: Operand[TFloat32],
+        k: int,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> KthOrderStatistic:
         """Finds the k-th largest element of each row on TPUs.
 
         It searches by bisection over the 32 bits of a float, each step a pass over the
@@ -99,6 +105,8 @@ class KthOrderStatistic(TensorOp[TFloat32]):
             ... def threshold(scores: tf.Tensor) -> tf.Tensor:
             ...     return kth_order_statistic(scores, k=10)
         """
+        if _unknown or _surplus:
+            raise KthOrderStatistic._create_refused(_surplus, _unknown)
         op: KthOrderStatistic = new(KthOrderStatistic)
         fast_path_error = None
         try:
@@ -114,7 +122,11 @@ class KthOrderStatistic(TensorOp[TFloat32]):
 
 @explained
 def kth_order_statistic(
-    input: Operand[TFloat32], k: int, *, name: str | None = None, **_unknown: Never
+    input: Operand[TFloat32],
+    k: int,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TFloat32]:
     """Finds the k-th largest element of each row on TPUs.
 
@@ -145,8 +157,8 @@ def kth_order_statistic(
         ... def threshold(scores: tf.Tensor) -> tf.Tensor:
         ...     return kth_order_statistic(scores, k=10)
     """
-    if _unknown:
-        raise KthOrderStatistic._unknown(_unknown)
+    if _unknown or _surplus:
+        raise KthOrderStatistic._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -69,7 +69,9 @@ class L2Loss(TensorOp[T]):
         return L2LossInputs(self)
 
     @staticmethod
-    def create(scope: Scope, t: Operand[U]) -> L2Loss[U]:
+    def create(
+        scope: Scope, t: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> L2Loss[U]:
         """Computes half the sum of squares.
 
           output = sum over all elements of t^2 / 2
@@ -96,6 +98,8 @@ class L2Loss(TensorOp[T]):
             >>> l2_loss([[1.0, 2.0], [3.0, 4.0]]).numpy()
             np.float32(15.0)
         """
+        if _unknown or _surplus:
+            raise L2Loss._create_refused(_surplus, _unknown)
         op: L2Loss[U] = new(L2Loss)
         fast_path_error = None
         try:
@@ -108,7 +112,9 @@ class L2Loss(TensorOp[T]):
 
 
 @explained
-def l2_loss(t: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def l2_loss(
+    t: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Computes half the sum of squares.
 
       output = sum over all elements of t^2 / 2
@@ -134,8 +140,8 @@ def l2_loss(t: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
         >>> l2_loss([[1.0, 2.0], [3.0, 4.0]]).numpy()
         np.float32(15.0)
     """
-    if _unknown:
-        raise L2Loss._unknown(_unknown)
+    if _unknown or _surplus:
+        raise L2Loss._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

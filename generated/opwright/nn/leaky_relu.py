@@ -83,7 +83,10 @@ class LeakyRelu(TensorOp[T]):
             self,
             *,
             alpha: float = default(0.2),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(alpha=alpha)
 
         def with_alpha(self, alpha: float) -> Self:
@@ -94,7 +97,9 @@ class LeakyRelu(TensorOp[T]):
         return LeakyReluInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U], *options: Options) -> LeakyRelu[U]:
+    def create(
+        scope: Scope, features: Operand[U], *options: Options, **_unknown: Never
+    ) -> LeakyRelu[U]:
         """Multiplies negative elements by a small slope.
 
           activations = features where features > 0, else alpha * features
@@ -123,6 +128,8 @@ class LeakyRelu(TensorOp[T]):
             >>> leaky_relu([-10.0, 0.0, 10.0], alpha=0.1).numpy()
             array([-1.,  0., 10.], dtype=float32)
         """
+        if _unknown:
+            raise LeakyRelu._create_refused((), _unknown)
         op: LeakyRelu[U] = new(LeakyRelu)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -144,7 +151,7 @@ MERGE = LeakyRelu.Options.merge
 @explained
 def leaky_relu(
     features: Operand[U],
-    *,
+    *_surplus: Never,
     alpha: float = 0.2,
     name: str | None = None,
     **_unknown: Never,
@@ -176,8 +183,8 @@ def leaky_relu(
         >>> leaky_relu([-10.0, 0.0, 10.0], alpha=0.1).numpy()
         array([-1.,  0., 10.], dtype=float32)
     """
-    if _unknown:
-        raise LeakyRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LeakyRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

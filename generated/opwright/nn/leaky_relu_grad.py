@@ -91,7 +91,10 @@ class LeakyReluGrad(TensorOp[T]):
             self,
             *,
             alpha: float = default(0.2),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(alpha=alpha)
 
         def with_alpha(self, alpha: float) -> Self:
@@ -103,7 +106,11 @@ class LeakyReluGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: SameOperand[U], *options: Options
+        scope: Scope,
+        gradients: Operand[U],
+        features: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> LeakyReluGrad[U]:
         """Computes the gradient of LeakyRelu.
 
@@ -134,6 +141,8 @@ class LeakyReluGrad(TensorOp[T]):
             >>> leaky_relu_grad([1.0, 1.0, 1.0], [-3.0, 0.0, 3.0], alpha=0.1).numpy()
             array([0.1, 0.1, 1. ], dtype=float32)
         """
+        if _unknown:
+            raise LeakyReluGrad._create_refused((), _unknown)
         op: LeakyReluGrad[U] = new(LeakyReluGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -164,7 +173,7 @@ MERGE = LeakyReluGrad.Options.merge
 def leaky_relu_grad(
     gradients: Operand[U],
     features: SameOperand[U],
-    *,
+    *_surplus: Never,
     alpha: float = 0.2,
     name: str | None = None,
     **_unknown: Never,
@@ -196,8 +205,8 @@ def leaky_relu_grad(
         >>> leaky_relu_grad([1.0, 1.0, 1.0], [-3.0, 0.0, 3.0], alpha=0.1).numpy()
         array([0.1, 0.1, 1. ], dtype=float32)
     """
-    if _unknown:
-        raise LeakyReluGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LeakyReluGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -120,7 +120,10 @@ class LearnedUnigramCandidateSampler(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -142,6 +145,7 @@ class LearnedUnigramCandidateSampler(Op):
         unique: bool,
         range_max: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LearnedUnigramCandidateSampler:
         """Draws classes by how often they were right so far.
 
@@ -192,6 +196,8 @@ class LearnedUnigramCandidateSampler(Op):
             >>> drawn.true_expected_count.numpy(), drawn.sampled_candidates.shape
             (array([[0.5]], dtype=float32), TensorShape([2]))
         """
+        if _unknown:
+            raise LearnedUnigramCandidateSampler._create_refused((), _unknown)
         op: LearnedUnigramCandidateSampler = new(LearnedUnigramCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -257,7 +263,7 @@ def learned_unigram_candidate_sampler(
     num_sampled: int,
     unique: bool,
     range_max: int,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -311,8 +317,8 @@ def learned_unigram_candidate_sampler(
         >>> drawn.true_expected_count.numpy(), drawn.sampled_candidates.shape
         (array([[0.5]], dtype=float32), TensorShape([2]))
     """
-    if _unknown:
-        raise LearnedUnigramCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LearnedUnigramCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LearnedUnigramCandidateSamplerOutputs
     try:

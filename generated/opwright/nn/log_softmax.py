@@ -72,7 +72,9 @@ class LogSoftmax(TensorOp[T]):
         return LogSoftmaxInputs(self)
 
     @staticmethod
-    def create(scope: Scope, logits: Operand[U]) -> LogSoftmax[U]:
+    def create(
+        scope: Scope, logits: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> LogSoftmax[U]:
         """Computes the logarithms of Softmax.
 
           logsoftmax[i, j] = logits[i, j] - log(sum over k of exp(logits[i, k]))
@@ -102,6 +104,8 @@ class LogSoftmax(TensorOp[T]):
             array([[-6.931472e-01, -6.931472e-01],
                    [-1.000000e+03,  0.000000e+00]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise LogSoftmax._create_refused(_surplus, _unknown)
         op: LogSoftmax[U] = new(LogSoftmax)
         fast_path_error = None
         try:
@@ -115,7 +119,7 @@ class LogSoftmax(TensorOp[T]):
 
 @explained
 def log_softmax(
-    logits: Operand[U], *, name: str | None = None, **_unknown: Never
+    logits: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Computes the logarithms of Softmax.
 
@@ -146,8 +150,8 @@ def log_softmax(
         array([[-6.931472e-01, -6.931472e-01],
                [-1.000000e+03,  0.000000e+00]], dtype=float32)
     """
-    if _unknown:
-        raise LogSoftmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogSoftmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -109,7 +109,10 @@ class LRN(TensorOp[T]):
             bias: float = default(1.0),
             alpha: float = default(1.0),
             beta: float = default(0.5),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
 
         def with_depth_radius(self, depth_radius: int) -> Self:
@@ -129,7 +132,9 @@ class LRN(TensorOp[T]):
         return LRNInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U], *options: Options) -> LRN[U]:
+    def create(
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
+    ) -> LRN[U]:
         """Divides elements by the size of their neighbors along the channels.
 
           output[n, i, j, c] = input[n, i, j, c] / (bias + alpha * squares)^beta
@@ -169,6 +174,8 @@ class LRN(TensorOp[T]):
             >>> lrn(x, depth_radius=1, bias=0.0, alpha=1.0, beta=1.0).numpy().ravel()
             array([0.2       , 0.14285715, 0.23076925], dtype=float32)
         """
+        if _unknown:
+            raise LRN._create_refused((), _unknown)
         op: LRN[U] = new(LRN)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +218,7 @@ MERGE = LRN.Options.merge
 @explained
 def lrn(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     depth_radius: int = 5,
     bias: float = 1.0,
     alpha: float = 1.0,
@@ -256,8 +263,8 @@ def lrn(
         >>> lrn(x, depth_radius=1, bias=0.0, alpha=1.0, beta=1.0).numpy().ravel()
         array([0.2       , 0.14285715, 0.23076925], dtype=float32)
     """
-    if _unknown:
-        raise LRN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LRN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

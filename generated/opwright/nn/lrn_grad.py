@@ -112,7 +112,10 @@ class LRNGrad(TensorOp[T]):
             bias: float = default(1.0),
             alpha: float = default(1.0),
             beta: float = default(0.5),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
 
         def with_depth_radius(self, depth_radius: int) -> Self:
@@ -138,6 +141,7 @@ class LRNGrad(TensorOp[T]):
         input_image: SameOperand[U],
         output_image: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> LRNGrad[U]:
         """Computes the gradient of LRN.
 
@@ -177,6 +181,8 @@ class LRNGrad(TensorOp[T]):
             >>> lrn_grad(np.ones_like(x), x, x / 5, **options).numpy().ravel().round(3)
             array([-0.12], dtype=float32)
         """
+        if _unknown:
+            raise LRNGrad._create_refused((), _unknown)
         op: LRNGrad[U] = new(LRNGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -223,7 +229,7 @@ def lrn_grad(
     input_grads: Operand[U],
     input_image: SameOperand[U],
     output_image: SameOperand[U],
-    *,
+    *_surplus: Never,
     depth_radius: int = 5,
     bias: float = 1.0,
     alpha: float = 1.0,
@@ -267,8 +273,8 @@ def lrn_grad(
         >>> lrn_grad(np.ones_like(x), x, x / 5, **options).numpy().ravel().round(3)
         array([-0.12], dtype=float32)
     """
-    if _unknown:
-        raise LRNGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LRNGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -162,7 +162,10 @@ class LSTMBlockCell(Op, Generic[T]):
             forget_bias: float = default(1.0),
             cell_clip: float = default(3.0),
             use_peephole: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
             )
@@ -192,6 +195,7 @@ class LSTMBlockCell(Op, Generic[T]):
         wco: SameOperand[U],
         b: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> LSTMBlockCell[U]:
         """Computes one step of an LSTM.
 
@@ -260,6 +264,8 @@ class LSTMBlockCell(Op, Generic[T]):
             >>> step.cs.numpy(), step.h.numpy()
             (array([[0.55676997]], dtype=float32), array([[0.36960638]], dtype=float32))
         """
+        if _unknown:
+            raise LSTMBlockCell._create_refused((), _unknown)
         op: LSTMBlockCell[U] = new(LSTMBlockCell)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -313,7 +319,7 @@ def lstm_block_cell(
     wcf: SameOperand[U],
     wco: SameOperand[U],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     forget_bias: float = 1.0,
     cell_clip: float = 3.0,
     use_peephole: bool = False,
@@ -384,8 +390,8 @@ def lstm_block_cell(
         >>> step.cs.numpy(), step.h.numpy()
         (array([[0.55676997]], dtype=float32), array([[0.36960638]], dtype=float32))
     """
-    if _unknown:
-        raise LSTMBlockCell._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LSTMBlockCell._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LSTMBlockCellOutputs[U]
     try:

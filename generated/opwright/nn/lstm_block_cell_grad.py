@@ -162,6 +162,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         cs_grad: SameOperand[U],
         h_grad: SameOperand[U],
         use_peephole: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LSTMBlockCellGrad[U]:
         """Computes the gradient of LSTMBlockCell.
 
@@ -224,6 +226,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
             >>> grads.dicfo.numpy().round(3)
             array([[0.048, 0.01 , 0.019, 0.043]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise LSTMBlockCellGrad._create_refused(_surplus, _unknown)
         op: LSTMBlockCellGrad[U] = new(LSTMBlockCellGrad)
         fast_path_error = None
         try:
@@ -301,7 +305,7 @@ def lstm_block_cell_grad(
     cs_grad: SameOperand[U],
     h_grad: SameOperand[U],
     use_peephole: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> LSTMBlockCellGradOutputs[U]:
@@ -365,8 +369,8 @@ def lstm_block_cell_grad(
         >>> grads.dicfo.numpy().round(3)
         array([[0.048, 0.01 , 0.019, 0.043]], dtype=float32)
     """
-    if _unknown:
-        raise LSTMBlockCellGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LSTMBlockCellGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LSTMBlockCellGradOutputs[U]
     try:

@@ -68,7 +68,9 @@ class MakeUnique(TensorOp[TFloat32]):
         return MakeUniqueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TFloat32]) -> MakeUnique:
+    def create(
+        scope: Scope, input: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> MakeUnique:
         """Makes the elements of each row different, by their lowest bits.
 
         On TPUs, it replaces the lowest bits of each float by the element's position in
@@ -98,6 +100,8 @@ class MakeUnique(TensorOp[TFloat32]):
             ... def different(scores: tf.Tensor) -> tf.Tensor:
             ...     return make_unique(scores)
         """
+        if _unknown or _surplus:
+            raise MakeUnique._create_refused(_surplus, _unknown)
         op: MakeUnique = new(MakeUnique)
         fast_path_error = None
         try:
@@ -111,7 +115,10 @@ class MakeUnique(TensorOp[TFloat32]):
 
 @explained
 def make_unique(
-    input: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    input: Operand[TFloat32],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TFloat32]:
     """Makes the elements of each row different, by their lowest bits.
 
@@ -142,8 +149,8 @@ def make_unique(
         ... def different(scores: tf.Tensor) -> tf.Tensor:
         ...     return make_unique(scores)
     """
-    if _unknown:
-        raise MakeUnique._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MakeUnique._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

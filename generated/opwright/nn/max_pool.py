@@ -124,7 +124,10 @@ class MaxPool(TensorOp[T]):
             *,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(explicit_paddings=explicit_paddings, data_format=data_format)
 
         def with_explicit_paddings(self, explicit_paddings: Sequence[int]) -> Self:
@@ -147,6 +150,7 @@ class MaxPool(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPool[U]:
         """Takes the maximum of windows of an image.
 
@@ -205,6 +209,8 @@ class MaxPool(TensorOp[T]):
             >>> max_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
             [[[[4.0], [5.0]]]]
         """
+        if _unknown:
+            raise MaxPool._create_refused((), _unknown)
         op: MaxPool[U] = new(MaxPool)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -253,7 +259,7 @@ def max_pool(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
@@ -312,8 +318,8 @@ def max_pool(
         >>> max_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
         [[[[4.0], [5.0]]]]
     """
-    if _unknown:
-        raise MaxPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,7 +108,10 @@ class MaxPool3D(TensorOp[T]):
             self,
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -126,6 +129,7 @@ class MaxPool3D(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPool3D[U]:
         """Takes the maximum of windows of a volume.
 
@@ -177,6 +181,8 @@ class MaxPool3D(TensorOp[T]):
             >>> max_pool3d(volume, windows, windows, "VALID").numpy().ravel()
             array([3., 7.], dtype=float32)
         """
+        if _unknown:
+            raise MaxPool3D._create_refused((), _unknown)
         op: MaxPool3D[U] = new(MaxPool3D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def max_pool3d(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -274,8 +280,8 @@ def max_pool3d(
         >>> max_pool3d(volume, windows, windows, "VALID").numpy().ravel()
         array([3., 7.], dtype=float32)
     """
-    if _unknown:
-        raise MaxPool3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPool3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -114,7 +114,10 @@ class MaxPool3DGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -134,6 +137,7 @@ class MaxPool3DGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPool3DGrad[U]:
         """Computes the gradient of MaxPool3D.
 
@@ -191,6 +195,8 @@ class MaxPool3DGrad(TensorOp[T]):
             >>> output.numpy().ravel()
             array([ 0.,  0., 10.,  0.], dtype=float32)
         """
+        if _unknown:
+            raise MaxPool3DGrad._create_refused((), _unknown)
         op: MaxPool3DGrad[U] = new(MaxPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ def max_pool3d_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -299,8 +305,8 @@ def max_pool3d_grad(
         >>> output.numpy().ravel()
         array([ 0.,  0., 10.,  0.], dtype=float32)
     """
-    if _unknown:
-        raise MaxPool3DGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPool3DGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,10 @@ class MaxPool3DGradGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -133,6 +136,7 @@ class MaxPool3DGradGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPool3DGradGrad[U]:
         """Computes the gradient of MaxPool3DGrad for the gradients that it takes.
 
@@ -187,6 +191,8 @@ class MaxPool3DGradGrad(TensorOp[T]):
             >>> picked.numpy().ravel()
             array([40.], dtype=float32)
         """
+        if _unknown:
+            raise MaxPool3DGradGrad._create_refused((), _unknown)
         op: MaxPool3DGradGrad[U] = new(MaxPool3DGradGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -243,7 +249,7 @@ def max_pool3d_grad_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NDHWC", "NCDHW"] = "NDHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -300,8 +306,8 @@ def max_pool3d_grad_grad(
         >>> picked.numpy().ravel()
         array([40.], dtype=float32)
     """
-    if _unknown:
-        raise MaxPool3DGradGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPool3DGradGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

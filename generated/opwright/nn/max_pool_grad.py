@@ -119,7 +119,10 @@ class MaxPoolGrad(TensorOp[T]):
             *,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(explicit_paddings=explicit_paddings, data_format=data_format)
 
         def with_explicit_paddings(self, explicit_paddings: Sequence[int]) -> Self:
@@ -142,6 +145,7 @@ class MaxPoolGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID", "EXPLICIT"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGrad[U]:
         """Computes the gradient of MaxPool.
 
@@ -205,6 +209,8 @@ class MaxPoolGrad(TensorOp[T]):
             array([[ 0.,  0.,  0.,  0.],
                    [10.,  0., 20.,  0.]], dtype=float32)
         """
+        if _unknown:
+            raise MaxPoolGrad._create_refused((), _unknown)
         op: MaxPoolGrad[U] = new(MaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +270,7 @@ def max_pool_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID", "EXPLICIT"],
-    *,
+    *_surplus: Never,
     explicit_paddings: Sequence[int] = (),
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
@@ -327,8 +333,8 @@ def max_pool_grad(
         array([[ 0.,  0.,  0.,  0.],
                [10.,  0., 20.,  0.]], dtype=float32)
     """
-    if _unknown:
-        raise MaxPoolGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

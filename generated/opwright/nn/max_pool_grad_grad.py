@@ -118,7 +118,10 @@ class MaxPoolGradGrad(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -138,6 +141,7 @@ class MaxPoolGradGrad(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGradGrad[U]:
         """Computes the gradient of MaxPoolGrad for the gradients that it takes.
 
@@ -196,6 +200,8 @@ class MaxPoolGradGrad(TensorOp[T]):
             >>> picked.numpy().tolist()
             [[[[40.0], [50.0]]]]
         """
+        if _unknown:
+            raise MaxPoolGradGrad._create_refused((), _unknown)
         op: MaxPoolGradGrad[U] = new(MaxPoolGradGrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def max_pool_grad_grad(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -313,8 +319,8 @@ def max_pool_grad_grad(
         >>> picked.numpy().tolist()
         [[[[40.0], [50.0]]]]
     """
-    if _unknown:
-        raise MaxPoolGradGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGradGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

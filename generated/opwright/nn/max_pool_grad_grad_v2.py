@@ -118,7 +118,10 @@ class MaxPoolGradGradV2(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -138,6 +141,7 @@ class MaxPoolGradGradV2(TensorOp[T]):
         strides: Operand[TInt32],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGradGradV2[U]:
         """Computes the gradient of MaxPoolGradV2 for the gradients that it takes.
 
@@ -193,6 +197,8 @@ class MaxPoolGradGradV2(TensorOp[T]):
             >>> picked.numpy().tolist()
             [[[[40.0], [50.0]]]]
         """
+        if _unknown:
+            raise MaxPoolGradGradV2._create_refused((), _unknown)
         op: MaxPoolGradGradV2[U] = new(MaxPoolGradGradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -254,7 +260,7 @@ def max_pool_grad_grad_v2(
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -313,8 +319,8 @@ def max_pool_grad_grad_v2(
         >>> picked.numpy().tolist()
         [[[[40.0], [50.0]]]]
     """
-    if _unknown:
-        raise MaxPoolGradGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGradGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

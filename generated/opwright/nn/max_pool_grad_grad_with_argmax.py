@@ -117,7 +117,10 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
             self,
             *,
             include_batch_in_index: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -137,6 +140,7 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGradGradWithArgmax[U]:
         """Computes the gradient of MaxPoolGradWithArgmax for its gradients.
 
@@ -184,6 +188,8 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
             ...     image, image * 10, places, windows, windows, "VALID"
             ... )
         """
+        if _unknown:
+            raise MaxPoolGradGradWithArgmax._create_refused((), _unknown)
         op: MaxPoolGradGradWithArgmax[U] = new(MaxPoolGradGradWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -242,7 +248,7 @@ def max_pool_grad_grad_with_argmax(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     include_batch_in_index: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -292,8 +298,8 @@ def max_pool_grad_grad_with_argmax(
         ...     image, image * 10, places, windows, windows, "VALID"
         ... )
     """
-    if _unknown:
-        raise MaxPoolGradGradWithArgmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGradGradWithArgmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

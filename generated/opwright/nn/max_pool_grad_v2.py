@@ -112,7 +112,10 @@ class MaxPoolGradV2(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -132,6 +135,7 @@ class MaxPoolGradV2(TensorOp[T]):
         strides: Operand[TInt32],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGradV2[U]:
         """Computes the gradient of MaxPoolV2.
 
@@ -184,6 +188,8 @@ class MaxPoolGradV2(TensorOp[T]):
             array([[ 0.,  0.,  0.,  0.],
                    [10.,  0., 20.,  0.]], dtype=float32)
         """
+        if _unknown:
+            raise MaxPoolGradV2._create_refused((), _unknown)
         op: MaxPoolGradV2[U] = new(MaxPoolGradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -245,7 +251,7 @@ def max_pool_grad_v2(
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -300,8 +306,8 @@ def max_pool_grad_v2(
         array([[ 0.,  0.,  0.,  0.],
                [10.,  0., 20.,  0.]], dtype=float32)
     """
-    if _unknown:
-        raise MaxPoolGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,7 +115,10 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
             self,
             *,
             include_batch_in_index: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -135,6 +138,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolGradWithArgmax[U]:
         """Computes the gradient of MaxPoolWithArgmax.
 
@@ -183,6 +187,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
             array([[ 0.,  0.,  0.,  0.],
                    [10.,  0., 20.,  0.]], dtype=float32)
         """
+        if _unknown:
+            raise MaxPoolGradWithArgmax._create_refused((), _unknown)
         op: MaxPoolGradWithArgmax[U] = new(MaxPoolGradWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -241,7 +247,7 @@ def max_pool_grad_with_argmax(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     include_batch_in_index: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -292,8 +298,8 @@ def max_pool_grad_with_argmax(
         array([[ 0.,  0.,  0.,  0.],
                [10.,  0., 20.,  0.]], dtype=float32)
     """
-    if _unknown:
-        raise MaxPoolGradWithArgmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolGradWithArgmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -122,7 +122,10 @@ class MaxPoolV2(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(
@@ -142,6 +145,7 @@ class MaxPoolV2(TensorOp[T]):
         strides: Operand[TInt32],
         padding: Literal["SAME", "VALID"],
         *options: Options,
+        **_unknown: Never,
     ) -> MaxPoolV2[U]:
         """Takes the maximum of windows whose size is an input.
 
@@ -195,6 +199,8 @@ class MaxPoolV2(TensorOp[T]):
             >>> max_pool_v2(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
             [[[[4], [5]]]]
         """
+        if _unknown:
+            raise MaxPoolV2._create_refused((), _unknown)
         op: MaxPoolV2[U] = new(MaxPoolV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -248,7 +254,7 @@ def max_pool_v2(
     ksize: Operand[TInt32],
     strides: Operand[TInt32],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -304,8 +310,8 @@ def max_pool_v2(
         >>> max_pool_v2(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
         [[[[4], [5]]]]
     """
-    if _unknown:
-        raise MaxPoolV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

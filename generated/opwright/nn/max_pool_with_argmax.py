@@ -133,7 +133,10 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
             self,
             *,
             include_batch_in_index: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -176,6 +179,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         Targmax: type[Uargmax] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> MaxPoolWithArgmax[U, Uargmax]:
         """Takes the maximum of windows of an image, and tells where it is.
 
@@ -231,6 +235,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
             >>> output.numpy().ravel(), argmax.numpy().ravel()
             (array([4., 5.], dtype=float32), array([4, 6]))
         """
+        if _unknown:
+            raise MaxPoolWithArgmax._create_refused((), _unknown)
         op: MaxPoolWithArgmax[U, Uargmax] = new(MaxPoolWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -305,7 +311,7 @@ def max_pool_with_argmax(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     include_batch_in_index: bool = False,
     Targmax: type[Uargmax] | DTypeLike = "int64",
     name: str | None = None,
@@ -364,8 +370,8 @@ def max_pool_with_argmax(
         >>> output.numpy().ravel(), argmax.numpy().ravel()
         (array([4., 5.], dtype=float32), array([4, 6]))
     """
-    if _unknown:
-        raise MaxPoolWithArgmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MaxPoolWithArgmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: MaxPoolWithArgmaxOutputs[U, Uargmax]
     try:

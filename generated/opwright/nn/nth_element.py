@@ -95,7 +95,10 @@ class NthElement(TensorOp[T]):
             self,
             *,
             reverse: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(reverse=reverse)
 
         def with_reverse(self, reverse: bool) -> Self:
@@ -107,7 +110,11 @@ class NthElement(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], n: Operand[TInt32], *options: Options
+        scope: Scope,
+        input: Operand[U],
+        n: Operand[TInt32],
+        *options: Options,
+        **_unknown: Never,
     ) -> NthElement[U]:
         """Finds the n-th smallest element of each row.
 
@@ -145,6 +152,8 @@ class NthElement(TensorOp[T]):
             >>> nth_element([3, 1, 2], 0, reverse=True).numpy()
             np.int32(3)
         """
+        if _unknown:
+            raise NthElement._create_refused((), _unknown)
         op: NthElement[U] = new(NthElement)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -182,7 +191,7 @@ MERGE = NthElement.Options.merge
 def nth_element(
     input: Operand[U],
     n: Operand[TInt32],
-    *,
+    *_surplus: Never,
     reverse: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -221,8 +230,8 @@ def nth_element(
         >>> nth_element([3, 1, 2], 0, reverse=True).numpy()
         np.int32(3)
     """
-    if _unknown:
-        raise NthElement._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NthElement._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,6 +115,8 @@ class QuantizedAvgPool(Op, Generic[T]):
         ksize: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedAvgPool[U]:
         """Averages windows of a quantized image.
 
@@ -160,6 +162,8 @@ class QuantizedAvgPool(Op, Generic[T]):
             >>> means.numpy().ravel().astype(int)
             array([15])
         """
+        if _unknown or _surplus:
+            raise QuantizedAvgPool._create_refused(_surplus, _unknown)
         op: QuantizedAvgPool[U] = new(QuantizedAvgPool)
         fast_path_error = None
         try:
@@ -197,7 +201,7 @@ def quantized_avg_pool(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedAvgPoolOutputs[U]:
@@ -245,8 +249,8 @@ def quantized_avg_pool(
         >>> means.numpy().ravel().astype(int)
         array([15])
     """
-    if _unknown:
-        raise QuantizedAvgPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedAvgPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedAvgPoolOutputs[U]
     try:

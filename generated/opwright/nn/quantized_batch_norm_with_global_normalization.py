@@ -167,6 +167,8 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         out_type: type[UOutType] | DTypeLike,
         variance_epsilon: float,
         scale_after_normalization: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedBatchNormWithGlobalNormalization[UOutType]:
         """Normalizes a quantized tensor by statistics that are given.
 
@@ -234,6 +236,10 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
             >>> (y.numpy().ravel() * (high.numpy() / 2**31)).round(2)
             array([9., 9.])
         """
+        if _unknown or _surplus:
+            raise QuantizedBatchNormWithGlobalNormalization._create_refused(
+                _surplus, _unknown
+            )
         op: QuantizedBatchNormWithGlobalNormalization[UOutType] = new(
             QuantizedBatchNormWithGlobalNormalization
         )
@@ -333,7 +339,7 @@ def quantized_batch_norm_with_global_normalization(
     out_type: type[UOutType] | DTypeLike,
     variance_epsilon: float,
     scale_after_normalization: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]:
@@ -397,8 +403,8 @@ def quantized_batch_norm_with_global_normalization(
         >>> (y.numpy().ravel() * (high.numpy() / 2**31)).round(2)
         array([9., 9.])
     """
-    if _unknown:
-        raise QuantizedBatchNormWithGlobalNormalization._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedBatchNormWithGlobalNormalization._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]
     try:

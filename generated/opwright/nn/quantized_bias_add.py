@@ -129,6 +129,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         min_bias: Operand[TFloat32],
         max_bias: Operand[TFloat32],
         out_type: type[UOutType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedBiasAdd[UOutType]:
         """Adds a quantized vector along the last axis, in 32 bits.
 
@@ -178,6 +180,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
             >>> (total.numpy() * (high.numpy() / 2**31)).round(2)
             array([[0., 3.]])
         """
+        if _unknown or _surplus:
+            raise QuantizedBiasAdd._create_refused(_surplus, _unknown)
         op: QuantizedBiasAdd[UOutType] = new(QuantizedBiasAdd)
         fast_path_error = None
         try:
@@ -215,7 +219,7 @@ def quantized_bias_add(
     min_bias: Operand[TFloat32],
     max_bias: Operand[TFloat32],
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedBiasAddOutputs[UOutType]:
@@ -266,8 +270,8 @@ def quantized_bias_add(
         >>> (total.numpy() * (high.numpy() / 2**31)).round(2)
         array([[0., 3.]])
     """
-    if _unknown:
-        raise QuantizedBiasAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedBiasAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedBiasAddOutputs[UOutType]
     try:

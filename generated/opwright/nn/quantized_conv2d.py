@@ -154,7 +154,10 @@ class QuantizedConv2D(Op, Generic[OutType]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -209,6 +212,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2D[UOutType]:
         """Convolves quantized images.
 
@@ -280,6 +284,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
             >>> (y.numpy().ravel() * (high.numpy() / 2**31)).round(2)
             array([0.  , 1.  , 1.99, 2.99])
         """
+        if _unknown:
+            raise QuantizedConv2D._create_refused((), _unknown)
         op: QuantizedConv2D[UOutType] = new(QuantizedConv2D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -368,7 +374,7 @@ def quantized_conv2d(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
@@ -444,8 +450,8 @@ def quantized_conv2d(
         >>> (y.numpy().ravel() * (high.numpy() / 2**31)).round(2)
         array([0.  , 1.  , 1.99, 2.99])
     """
-    if _unknown:
-        raise QuantizedConv2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DOutputs[UOutType]
     try:

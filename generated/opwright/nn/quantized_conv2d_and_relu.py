@@ -157,7 +157,10 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -215,6 +218,7 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2DAndRelu[UOutType]:
         """Convolves quantized images, with Relu.
 
@@ -282,6 +286,8 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DAndRelu._create_refused((), _unknown)
         op: QuantizedConv2DAndRelu[UOutType] = new(QuantizedConv2DAndRelu)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -375,7 +381,7 @@ def quantized_conv2d_and_relu(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
@@ -448,8 +454,8 @@ def quantized_conv2d_and_relu(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DAndRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DAndRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DAndReluOutputs[UOutType]
     try:

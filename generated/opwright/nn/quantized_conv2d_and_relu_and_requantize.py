@@ -164,7 +164,10 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -228,6 +231,7 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DAndReluAndRequantize[UOutType]:
         """Convolves quantized images, with Relu and 8 bits.
 
@@ -300,6 +304,8 @@ class QuantizedConv2DAndReluAndRequantize(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DAndReluAndRequantize._create_refused((), _unknown)
         op: QuantizedConv2DAndReluAndRequantize[UOutType] = new(
             QuantizedConv2DAndReluAndRequantize
         )
@@ -412,7 +418,7 @@ def quantized_conv2d_and_relu_and_requantize(
     max_freezed_output: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
@@ -490,8 +496,8 @@ def quantized_conv2d_and_relu_and_requantize(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DAndReluAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DAndReluAndRequantizeOutputs[UOutType]
     try:

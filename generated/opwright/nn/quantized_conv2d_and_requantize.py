@@ -162,7 +162,10 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -226,6 +229,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DAndRequantize[UOutType]:
         """Convolves quantized images, with 8 bits.
 
@@ -298,6 +302,8 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DAndRequantize._create_refused((), _unknown)
         op: QuantizedConv2DAndRequantize[UOutType] = new(QuantizedConv2DAndRequantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -408,7 +414,7 @@ def quantized_conv2d_and_requantize(
     max_freezed_output: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint8",
@@ -486,8 +492,8 @@ def quantized_conv2d_and_requantize(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DAndRequantizeOutputs[UOutType]
     try:

@@ -154,7 +154,10 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -209,6 +212,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2DPerChannel[UOutType]:
         """Convolves quantized images with filters of a range each.
 
@@ -274,6 +278,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DPerChannel._create_refused((), _unknown)
         op: QuantizedConv2DPerChannel[UOutType] = new(QuantizedConv2DPerChannel)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -362,7 +368,7 @@ def quantized_conv2d_per_channel(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
@@ -432,8 +438,8 @@ def quantized_conv2d_per_channel(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DPerChannel._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DPerChannel._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DPerChannelOutputs[UOutType]
     try:

@@ -159,7 +159,10 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -220,6 +223,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBias[UOutType]:
         """Convolves quantized images, with bias.
 
@@ -289,6 +293,8 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBias._create_refused((), _unknown)
         op: QuantizedConv2DWithBias[UOutType] = new(QuantizedConv2DWithBias)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -386,7 +392,7 @@ def quantized_conv2d_with_bias(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
@@ -461,8 +467,8 @@ def quantized_conv2d_with_bias(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBias._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBias._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasOutputs[UOutType]
     try:

@@ -159,7 +159,10 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -220,6 +223,7 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasAndRelu[UOutType]:
         """Convolves quantized images, with bias and Relu.
 
@@ -289,6 +293,8 @@ class QuantizedConv2DWithBiasAndRelu(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasAndRelu._create_refused((), _unknown)
         op: QuantizedConv2DWithBiasAndRelu[UOutType] = new(
             QuantizedConv2DWithBiasAndRelu
         )
@@ -388,7 +394,7 @@ def quantized_conv2d_with_bias_and_relu(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
@@ -463,8 +469,8 @@ def quantized_conv2d_with_bias_and_relu(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasAndRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasAndRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndReluOutputs[UOutType]
     try:

@@ -173,7 +173,10 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -240,6 +243,7 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasAndReluAndRequantize[UOutType]:
         """Convolves quantized images, with bias, Relu and 8 bits.
 
@@ -314,6 +318,10 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasAndReluAndRequantize._create_refused(
+                (), _unknown
+            )
         op: QuantizedConv2DWithBiasAndReluAndRequantize[UOutType] = new(
             QuantizedConv2DWithBiasAndReluAndRequantize
         )
@@ -431,7 +439,7 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     max_freezed_output: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
@@ -511,8 +519,8 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasAndReluAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
     try:

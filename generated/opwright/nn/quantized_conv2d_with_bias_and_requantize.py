@@ -171,7 +171,10 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -238,6 +241,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasAndRequantize[UOutType]:
         """Convolves quantized images, with bias and 8 bits.
 
@@ -312,6 +316,8 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasAndRequantize._create_refused((), _unknown)
         op: QuantizedConv2DWithBiasAndRequantize[UOutType] = new(
             QuantizedConv2DWithBiasAndRequantize
         )
@@ -429,7 +435,7 @@ def quantized_conv2d_with_bias_and_requantize(
     max_freezed_output: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint8",
@@ -509,8 +515,8 @@ def quantized_conv2d_with_bias_and_requantize(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]
     try:

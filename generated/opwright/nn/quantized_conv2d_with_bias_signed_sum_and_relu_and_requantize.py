@@ -187,7 +187,10 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -263,6 +266,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType]:
         """Convolves quantized images, with bias, a sum, Relu and 8 bits.
 
@@ -345,6 +349,10 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
             >>> made.output.shape
             TensorShape([1, 1, 1, 1])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._create_refused(
+                (), _unknown
+            )
         op: QuantizedConv2DWithBiasSignedSumAndReluAndRequantize[UOutType] = new(
             QuantizedConv2DWithBiasSignedSumAndReluAndRequantize
         )
@@ -477,7 +485,7 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     max_summand: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
@@ -565,8 +573,10 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
         >>> made.output.shape
         TensorShape([1, 1, 1, 1])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasSignedSumAndReluAndRequantize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]
     try:

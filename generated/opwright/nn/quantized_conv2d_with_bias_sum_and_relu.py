@@ -163,7 +163,10 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -227,6 +230,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasSumAndRelu[UOutType]:
         """Convolves quantized images, with bias, a sum and Relu.
 
@@ -299,6 +303,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([1, 1, 1, 1])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasSumAndRelu._create_refused((), _unknown)
         op: QuantizedConv2DWithBiasSumAndRelu[UOutType] = new(
             QuantizedConv2DWithBiasSumAndRelu
         )
@@ -411,7 +417,7 @@ def quantized_conv2d_with_bias_sum_and_relu(
     summand: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
@@ -489,8 +495,8 @@ def quantized_conv2d_with_bias_sum_and_relu(
         >>> made.output.shape
         TensorShape([1, 1, 1, 1])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasSumAndRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasSumAndRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]
     try:

@@ -186,7 +186,10 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -262,6 +265,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType]:
         """Convolves quantized images, with bias, a sum, Relu and 8 bits.
 
@@ -344,6 +348,10 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([1, 1, 1, 1])
         """
+        if _unknown:
+            raise QuantizedConv2DWithBiasSumAndReluAndRequantize._create_refused(
+                (), _unknown
+            )
         op: QuantizedConv2DWithBiasSumAndReluAndRequantize[UOutType] = new(
             QuantizedConv2DWithBiasSumAndReluAndRequantize
         )
@@ -476,7 +484,7 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     max_summand: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
@@ -564,8 +572,10 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
         >>> made.output.shape
         TensorShape([1, 1, 1, 1])
     """
-    if _unknown:
-        raise QuantizedConv2DWithBiasSumAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConv2DWithBiasSumAndReluAndRequantize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSumAndReluAndRequantizeOutputs[UOutType]
     try:

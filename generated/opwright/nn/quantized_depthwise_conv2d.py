@@ -151,7 +151,10 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -206,6 +209,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedDepthwiseConv2D[UOutType]:
         """Convolves quantized images channel by channel.
 
@@ -270,6 +274,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedDepthwiseConv2D._create_refused((), _unknown)
         op: QuantizedDepthwiseConv2D[UOutType] = new(QuantizedDepthwiseConv2D)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -358,7 +364,7 @@ def quantized_depthwise_conv2d(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
@@ -427,8 +433,8 @@ def quantized_depthwise_conv2d(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedDepthwiseConv2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedDepthwiseConv2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DOutputs[UOutType]
     try:

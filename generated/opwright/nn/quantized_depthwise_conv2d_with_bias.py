@@ -155,7 +155,10 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
             self,
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -213,6 +216,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedDepthwiseConv2DWithBias[UOutType]:
         """Convolves quantized images channel by channel, with bias.
 
@@ -279,6 +283,8 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedDepthwiseConv2DWithBias._create_refused((), _unknown)
         op: QuantizedDepthwiseConv2DWithBias[UOutType] = new(
             QuantizedDepthwiseConv2DWithBias
         )
@@ -373,7 +379,7 @@ def quantized_depthwise_conv2d_with_bias(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     out_type: type[UOutType] | DTypeLike = "qint32",
     name: str | None = None,
@@ -444,8 +450,8 @@ def quantized_depthwise_conv2d_with_bias(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedDepthwiseConv2DWithBias._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedDepthwiseConv2DWithBias._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]
     try:

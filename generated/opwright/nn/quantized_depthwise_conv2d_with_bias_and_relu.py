@@ -161,7 +161,10 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -222,6 +225,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "qint32",
+        **_unknown: Never,
     ) -> QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType]:
         """Convolves quantized images channel by channel, with bias and Relu.
 
@@ -292,6 +296,8 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedDepthwiseConv2DWithBiasAndRelu._create_refused((), _unknown)
         op: QuantizedDepthwiseConv2DWithBiasAndRelu[UOutType] = new(
             QuantizedDepthwiseConv2DWithBiasAndRelu
         )
@@ -391,7 +397,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     max_filter: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "qint32",
@@ -466,8 +472,8 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedDepthwiseConv2DWithBiasAndRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedDepthwiseConv2DWithBiasAndRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]
     try:

@@ -177,7 +177,10 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
             *,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -244,6 +247,7 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         padding: Literal["SAME", "VALID"],
         *options: Options,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType]:
         """Convolves quantized images channel by channel, with bias, Relu and 8 bits.
 
@@ -320,6 +324,10 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
             >>> made.output.shape
             TensorShape([8, 8, 8, 8])
         """
+        if _unknown:
+            raise QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._create_refused(
+                (), _unknown
+            )
         op: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize[UOutType] = new(
             QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize
         )
@@ -437,7 +445,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     max_freezed_output: Operand[TFloat32],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     dilations: Sequence[int] = (1, 1, 1, 1),
     padding_list: Sequence[int] = (),
     out_type: type[UOutType] | DTypeLike = "quint8",
@@ -518,8 +526,10 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
         >>> made.output.shape
         TensorShape([8, 8, 8, 8])
     """
-    if _unknown:
-        raise QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
     try:

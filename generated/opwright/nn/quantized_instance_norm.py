@@ -147,7 +147,10 @@ class QuantizedInstanceNorm(Op, Generic[T]):
             given_y_max: float = default(0.0),
             variance_epsilon: float = default(1e-05),
             min_separation: float = default(0.001),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 output_range_given=output_range_given,
                 given_y_min=given_y_min,
@@ -182,6 +185,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         x_min: Operand[TFloat32],
         x_max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizedInstanceNorm[U]:
         """Normalizes each channel of each quantized image by its own statistics.
 
@@ -233,6 +237,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
             >>> y.numpy().ravel().astype(int), low.numpy().round(2), high.numpy().round(2)
             (array([  0, 255]), np.float32(-1.0), np.float32(1.0))
         """
+        if _unknown:
+            raise QuantizedInstanceNorm._create_refused((), _unknown)
         op: QuantizedInstanceNorm[U] = new(QuantizedInstanceNorm)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -282,7 +288,7 @@ def quantized_instance_norm(
     x: Operand[U],
     x_min: Operand[TFloat32],
     x_max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     output_range_given: bool = False,
     given_y_min: float = 0.0,
     given_y_max: float = 0.0,
@@ -336,8 +342,8 @@ def quantized_instance_norm(
         >>> y.numpy().ravel().astype(int), low.numpy().round(2), high.numpy().round(2)
         (array([  0, 255]), np.float32(-1.0), np.float32(1.0))
     """
-    if _unknown:
-        raise QuantizedInstanceNorm._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedInstanceNorm._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedInstanceNormOutputs[U]
     try:

@@ -114,6 +114,8 @@ class QuantizedMaxPool(Op, Generic[T]):
         ksize: Sequence[int],
         strides: Sequence[int],
         padding: Literal["SAME", "VALID"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedMaxPool[U]:
         """Takes the maximum of windows of a quantized image.
 
@@ -158,6 +160,8 @@ class QuantizedMaxPool(Op, Generic[T]):
             >>> found.output.numpy().ravel().astype(int)
             array([20])
         """
+        if _unknown or _surplus:
+            raise QuantizedMaxPool._create_refused(_surplus, _unknown)
         op: QuantizedMaxPool[U] = new(QuantizedMaxPool)
         fast_path_error = None
         try:
@@ -195,7 +199,7 @@ def quantized_max_pool(
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: Literal["SAME", "VALID"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedMaxPoolOutputs[U]:
@@ -242,8 +246,8 @@ def quantized_max_pool(
         >>> found.output.numpy().ravel().astype(int)
         array([20])
     """
-    if _unknown:
-        raise QuantizedMaxPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMaxPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMaxPoolOutputs[U]
     try:

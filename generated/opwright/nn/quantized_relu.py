@@ -132,8 +132,9 @@ class QuantizedRelu(Op, Generic[OutType]):
         features: Operand[Uinput],
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedRelu[UOutType]:
         """Sets negative elements of a quantized tensor to zero.
 
@@ -173,6 +174,8 @@ class QuantizedRelu(Op, Generic[OutType]):
             >>> y.numpy().astype(int), low.numpy(), high.numpy()
             (array([128, 128, 255]), np.float32(-1.0), np.float32(1.0))
         """
+        if _unknown or _surplus:
+            raise QuantizedRelu._create_refused(_surplus, _unknown)
         op: QuantizedRelu[UOutType] = new(QuantizedRelu)
         fast_path_error = None
         try:
@@ -225,7 +228,7 @@ def quantized_relu(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +269,8 @@ def quantized_relu(
         >>> y.numpy().astype(int), low.numpy(), high.numpy()
         (array([128, 128, 255]), np.float32(-1.0), np.float32(1.0))
     """
-    if _unknown:
-        raise QuantizedRelu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedRelu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedReluOutputs[UOutType]
     try:

@@ -133,8 +133,9 @@ class QuantizedRelu6(Op, Generic[OutType]):
         features: Operand[Uinput],
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedRelu6[UOutType]:
         """Cuts off a quantized tensor below 0 and above 6.
 
@@ -174,6 +175,8 @@ class QuantizedRelu6(Op, Generic[OutType]):
             >>> y.numpy().astype(int), low.numpy(), high.numpy()
             (array([128, 128, 192]), np.float32(-12.0), np.float32(12.0))
         """
+        if _unknown or _surplus:
+            raise QuantizedRelu6._create_refused(_surplus, _unknown)
         op: QuantizedRelu6[UOutType] = new(QuantizedRelu6)
         fast_path_error = None
         try:
@@ -226,7 +229,7 @@ def quantized_relu6(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +271,8 @@ def quantized_relu6(
         >>> y.numpy().astype(int), low.numpy(), high.numpy()
         (array([128, 128, 192]), np.float32(-12.0), np.float32(12.0))
     """
-    if _unknown:
-        raise QuantizedRelu6._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedRelu6._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedRelu6Outputs[UOutType]
     try:

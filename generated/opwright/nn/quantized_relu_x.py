@@ -136,8 +136,9 @@ class QuantizedReluX(Op, Generic[OutType]):
         max_value: Operand[TFloat32],
         min_features: Operand[TFloat32],
         max_features: Operand[TFloat32],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedReluX[UOutType]:
         """Cuts off a quantized tensor below 0 and above a bound.
 
@@ -176,6 +177,8 @@ class QuantizedReluX(Op, Generic[OutType]):
             >>> x = tf.zeros([3], tf.quint8)
             >>> y, low, high = quantized_relu_x(x, 4.0, -8.0, 8.0)
         """
+        if _unknown or _surplus:
+            raise QuantizedReluX._create_refused(_surplus, _unknown)
         op: QuantizedReluX[UOutType] = new(QuantizedReluX)
         fast_path_error = None
         try:
@@ -232,7 +235,7 @@ def quantized_relu_x(
     max_value: Operand[TFloat32],
     min_features: Operand[TFloat32],
     max_features: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "quint8",
     name: str | None = None,
     **_unknown: Never,
@@ -273,8 +276,8 @@ def quantized_relu_x(
         >>> x = tf.zeros([3], tf.quint8)
         >>> y, low, high = quantized_relu_x(x, 4.0, -8.0, 8.0)
     """
-    if _unknown:
-        raise QuantizedReluX._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedReluX._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedReluXOutputs[UOutType]
     try:

@@ -75,7 +75,9 @@ class Relu(TensorOp[T]):
         return ReluInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Relu[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Relu[U]:
         """Sets negative elements to zero.
 
           activations = max(features, 0)
@@ -106,6 +108,8 @@ class Relu(TensorOp[T]):
             >>> relu([-2.0, -0.5, 0.0, 3.0]).numpy()
             array([0., 0., 0., 3.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Relu._create_refused(_surplus, _unknown)
         op: Relu[U] = new(Relu)
         fast_path_error = None
         try:
@@ -119,7 +123,7 @@ class Relu(TensorOp[T]):
 
 @explained
 def relu(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Sets negative elements to zero.
 
@@ -151,8 +155,8 @@ def relu(
         >>> relu([-2.0, -0.5, 0.0, 3.0]).numpy()
         array([0., 0., 0., 3.], dtype=float32)
     """
-    if _unknown:
-        raise Relu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Relu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -71,7 +71,9 @@ class Relu6(TensorOp[T]):
         return Relu6Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Relu6[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Relu6[U]:
         """Cuts elements off below 0 and above 6.
 
           activations = min(max(features, 0), 6)
@@ -98,6 +100,8 @@ class Relu6(TensorOp[T]):
             >>> relu6([-1.0, 2.5, 6.0, 40.0]).numpy()
             array([0. , 2.5, 6. , 6. ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Relu6._create_refused(_surplus, _unknown)
         op: Relu6[U] = new(Relu6)
         fast_path_error = None
         try:
@@ -111,7 +115,7 @@ class Relu6(TensorOp[T]):
 
 @explained
 def relu6(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Cuts elements off below 0 and above 6.
 
@@ -139,8 +143,8 @@ def relu6(
         >>> relu6([-1.0, 2.5, 6.0, 40.0]).numpy()
         array([0. , 2.5, 6. , 6. ], dtype=float32)
     """
-    if _unknown:
-        raise Relu6._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Relu6._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

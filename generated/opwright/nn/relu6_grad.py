@@ -83,7 +83,11 @@ class Relu6Grad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        features: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Relu6Grad[U]:
         """Computes the gradient of Relu6.
 
@@ -112,6 +116,8 @@ class Relu6Grad(TensorOp[T]):
             >>> relu6_grad([10.0, 20.0, 30.0], [-1.0, 2.0, 7.0]).numpy()
             array([ 0., 20.,  0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Relu6Grad._create_refused(_surplus, _unknown)
         op: Relu6Grad[U] = new(Relu6Grad)
         fast_path_error = None
         try:
@@ -138,7 +144,7 @@ class Relu6Grad(TensorOp[T]):
 def relu6_grad(
     gradients: Operand[U],
     features: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -169,8 +175,8 @@ def relu6_grad(
         >>> relu6_grad([10.0, 20.0, 30.0], [-1.0, 2.0, 7.0]).numpy()
         array([ 0., 20.,  0.], dtype=float32)
     """
-    if _unknown:
-        raise Relu6Grad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Relu6Grad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

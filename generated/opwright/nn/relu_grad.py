@@ -84,7 +84,11 @@ class ReluGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        features: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReluGrad[U]:
         """Computes the gradient of Relu.
 
@@ -114,6 +118,8 @@ class ReluGrad(TensorOp[T]):
             >>> relu_grad([10.0, 20.0, 30.0], [-1.0, 0.0, 2.0]).numpy()
             array([ 0.,  0., 30.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ReluGrad._create_refused(_surplus, _unknown)
         op: ReluGrad[U] = new(ReluGrad)
         fast_path_error = None
         try:
@@ -140,7 +146,7 @@ class ReluGrad(TensorOp[T]):
 def relu_grad(
     gradients: Operand[U],
     features: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -172,8 +178,8 @@ def relu_grad(
         >>> relu_grad([10.0, 20.0, 30.0], [-1.0, 0.0, 2.0]).numpy()
         array([ 0.,  0., 30.], dtype=float32)
     """
-    if _unknown:
-        raise ReluGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReluGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

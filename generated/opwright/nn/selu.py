@@ -72,7 +72,9 @@ class Selu(TensorOp[T]):
         return SeluInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Selu[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Selu[U]:
         """Scales Elu so that activations keep mean 0 and variance 1.
 
           activations = scale * features                      where features >= 0
@@ -101,6 +103,8 @@ class Selu(TensorOp[T]):
             >>> selu([-100.0, 0.0, 1.0]).numpy()
             array([-1.7580993,  0.       ,  1.050701 ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Selu._create_refused(_surplus, _unknown)
         op: Selu[U] = new(Selu)
         fast_path_error = None
         try:
@@ -114,7 +118,7 @@ class Selu(TensorOp[T]):
 
 @explained
 def selu(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Scales Elu so that activations keep mean 0 and variance 1.
 
@@ -144,8 +148,8 @@ def selu(
         >>> selu([-100.0, 0.0, 1.0]).numpy()
         array([-1.7580993,  0.       ,  1.050701 ], dtype=float32)
     """
-    if _unknown:
-        raise Selu._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Selu._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

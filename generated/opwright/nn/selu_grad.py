@@ -81,7 +81,11 @@ class SeluGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], outputs: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        outputs: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SeluGrad[U]:
         """Computes the gradient of Selu from what Selu gave.
 
@@ -111,6 +115,8 @@ class SeluGrad(TensorOp[T]):
             >>> selu_grad([1.0, 1.0], outputs).numpy()
             array([0.64676857, 1.050701  ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SeluGrad._create_refused(_surplus, _unknown)
         op: SeluGrad[U] = new(SeluGrad)
         fast_path_error = None
         try:
@@ -128,7 +134,7 @@ class SeluGrad(TensorOp[T]):
 def selu_grad(
     gradients: Operand[U],
     outputs: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -160,8 +166,8 @@ def selu_grad(
         >>> selu_grad([1.0, 1.0], outputs).numpy()
         array([0.64676857, 1.050701  ], dtype=float32)
     """
-    if _unknown:
-        raise SeluGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SeluGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -77,7 +77,9 @@ class Softmax(TensorOp[T]):
         return SoftmaxInputs(self)
 
     @staticmethod
-    def create(scope: Scope, logits: Operand[U]) -> Softmax[U]:
+    def create(
+        scope: Scope, logits: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Softmax[U]:
         """Turns rows of scores into probabilities.
 
           softmax[i, j] = exp(logits[i, j]) / sum over k of exp(logits[i, k])
@@ -112,6 +114,8 @@ class Softmax(TensorOp[T]):
             array([[0.212, 0.212, 0.576],
                    [0.5  , 0.5  , 0.   ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Softmax._create_refused(_surplus, _unknown)
         op: Softmax[U] = new(Softmax)
         fast_path_error = None
         try:
@@ -125,7 +129,7 @@ class Softmax(TensorOp[T]):
 
 @explained
 def softmax(
-    logits: Operand[U], *, name: str | None = None, **_unknown: Never
+    logits: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Turns rows of scores into probabilities.
 
@@ -161,8 +165,8 @@ def softmax(
         array([[0.212, 0.212, 0.576],
                [0.5  , 0.5  , 0.   ]], dtype=float32)
     """
-    if _unknown:
-        raise Softmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Softmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

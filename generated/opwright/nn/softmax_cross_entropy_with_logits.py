@@ -107,7 +107,11 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, features: Operand[U], labels: SameOperand[U]
+        scope: Scope,
+        features: Operand[U],
+        labels: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SoftmaxCrossEntropyWithLogits[U]:
         """Computes the loss of scores against probabilities, and its gradient.
 
@@ -151,6 +155,8 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
             >>> gradient.numpy()
             array([[-0.5,  0.5]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SoftmaxCrossEntropyWithLogits._create_refused(_surplus, _unknown)
         op: SoftmaxCrossEntropyWithLogits[U] = new(SoftmaxCrossEntropyWithLogits)
         fast_path_error = None
         try:
@@ -172,7 +178,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 def softmax_cross_entropy_with_logits(
     features: Operand[U],
     labels: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SoftmaxCrossEntropyWithLogitsOutputs[U]:
@@ -216,8 +222,8 @@ def softmax_cross_entropy_with_logits(
         >>> gradient.numpy()
         array([[-0.5,  0.5]], dtype=float32)
     """
-    if _unknown:
-        raise SoftmaxCrossEntropyWithLogits._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SoftmaxCrossEntropyWithLogits._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SoftmaxCrossEntropyWithLogitsOutputs[U]
     try:

@@ -69,7 +69,9 @@ class Softsign(TensorOp[T]):
         return SoftsignInputs(self)
 
     @staticmethod
-    def create(scope: Scope, features: Operand[U]) -> Softsign[U]:
+    def create(
+        scope: Scope, features: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Softsign[U]:
         """Squashes elements into the range from -1 to 1 by x / (1 + |x|).
 
           activations = features / (1 + abs(features))
@@ -97,6 +99,8 @@ class Softsign(TensorOp[T]):
             >>> softsign([-9.0, -1.0, 0.0, 1.0]).numpy()
             array([-0.9, -0.5,  0. ,  0.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Softsign._create_refused(_surplus, _unknown)
         op: Softsign[U] = new(Softsign)
         fast_path_error = None
         try:
@@ -110,7 +114,7 @@ class Softsign(TensorOp[T]):
 
 @explained
 def softsign(
-    features: Operand[U], *, name: str | None = None, **_unknown: Never
+    features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Squashes elements into the range from -1 to 1 by x / (1 + |x|).
 
@@ -137,8 +141,8 @@ def softsign(
         >>> softsign([-9.0, -1.0, 0.0, 1.0]).numpy()
         array([-0.9, -0.5,  0. ,  0.5], dtype=float32)
     """
-    if _unknown:
-        raise Softsign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Softsign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -78,7 +78,11 @@ class SoftsignGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, gradients: Operand[U], features: SameOperand[U]
+        scope: Scope,
+        gradients: Operand[U],
+        features: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SoftsignGrad[U]:
         """Computes the gradient of Softsign.
 
@@ -105,6 +109,8 @@ class SoftsignGrad(TensorOp[T]):
             >>> softsign_grad([1.0, 1.0, 1.0], [-1.0, 0.0, 4.0]).numpy()
             array([0.25, 1.  , 0.04], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SoftsignGrad._create_refused(_surplus, _unknown)
         op: SoftsignGrad[U] = new(SoftsignGrad)
         fast_path_error = None
         try:
@@ -122,7 +128,7 @@ class SoftsignGrad(TensorOp[T]):
 def softsign_grad(
     gradients: Operand[U],
     features: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -151,8 +157,8 @@ def softsign_grad(
         >>> softsign_grad([1.0, 1.0, 1.0], [-1.0, 0.0, 4.0]).numpy()
         array([0.25, 1.  , 0.04], dtype=float32)
     """
-    if _unknown:
-        raise SoftsignGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SoftsignGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -91,7 +91,10 @@ class SpaceToDepth(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(
@@ -105,7 +108,11 @@ class SpaceToDepth(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], block_size: int, *options: Options
+        scope: Scope,
+        input: AnyOperand[U],
+        block_size: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> SpaceToDepth[U]:
         """Moves blocks of pixels into channels.
 
@@ -149,6 +156,8 @@ class SpaceToDepth(TensorOp[T]):
             >>> space_to_depth(image, 2).numpy().tolist()
             [[[[0, 1, 4, 5], [2, 3, 6, 7]]]]
         """
+        if _unknown:
+            raise SpaceToDepth._create_refused((), _unknown)
         op: SpaceToDepth[U] = new(SpaceToDepth)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -183,7 +192,7 @@ MERGE = SpaceToDepth.Options.merge
 def space_to_depth(
     input: AnyOperand[U],
     block_size: int,
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -227,8 +236,8 @@ def space_to_depth(
         >>> space_to_depth(image, 2).numpy().tolist()
         [[[[0, 1, 4, 5], [2, 3, 6, 7]]]]
     """
-    if _unknown:
-        raise SpaceToDepth._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SpaceToDepth._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

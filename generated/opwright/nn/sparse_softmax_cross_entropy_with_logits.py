@@ -116,7 +116,11 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, features: Operand[U], labels: Operand[Ulabels]
+        scope: Scope,
+        features: Operand[U],
+        labels: Operand[Ulabels],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSoftmaxCrossEntropyWithLogits[U]:
         """Computes the loss of scores against the one right class, and its gradient.
 
@@ -160,6 +164,10 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
             array([[-0.5   ,  0.5   ],
                    [ 0.0067, -0.0067]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseSoftmaxCrossEntropyWithLogits._create_refused(
+                _surplus, _unknown
+            )
         op: SparseSoftmaxCrossEntropyWithLogits[U] = new(
             SparseSoftmaxCrossEntropyWithLogits
         )
@@ -192,7 +200,7 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 def sparse_softmax_cross_entropy_with_logits(
     features: Operand[U],
     labels: Operand[Ulabels],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSoftmaxCrossEntropyWithLogitsOutputs[U]:
@@ -238,8 +246,8 @@ def sparse_softmax_cross_entropy_with_logits(
         array([[-0.5   ,  0.5   ],
                [ 0.0067, -0.0067]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSoftmaxCrossEntropyWithLogits._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSoftmaxCrossEntropyWithLogits._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSoftmaxCrossEntropyWithLogitsOutputs[U]
     try:

@@ -99,7 +99,10 @@ class TopK(Op, Generic[T]):
             self,
             *,
             sorted: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sorted=sorted)
 
         def with_sorted(self, sorted: bool) -> Self:
@@ -113,7 +116,9 @@ class TopK(Op, Generic[T]):
     @deprecated(
         "TopK was removed in GraphDef version 7. Use TopKV2 instead.", category=None
     )
-    def create(scope: Scope, input: Operand[U], k: int, *options: Options) -> TopK[U]:
+    def create(
+        scope: Scope, input: Operand[U], k: int, *options: Options, **_unknown: Never
+    ) -> TopK[U]:
         """Removed; TopKV2 finds the largest elements, with `k` as an input.
 
         For each row, the `k` largest elements and their positions. Among equal elements
@@ -149,6 +154,8 @@ class TopK(Op, Generic[T]):
             >>> values.numpy().tolist(), indices.numpy().tolist()
             ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
         """
+        if _unknown:
+            raise TopK._create_refused((), _unknown)
         op: TopK[U] = new(TopK)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -176,7 +183,7 @@ MERGE = TopK.Options.merge
 def top_k(
     input: Operand[U],
     k: int,
-    *,
+    *_surplus: Never,
     sorted: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -214,8 +221,8 @@ def top_k(
         >>> values.numpy().tolist(), indices.numpy().tolist()
         ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
-    if _unknown:
-        raise TopK._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TopK._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TopKOutputs[U]
     try:

@@ -81,7 +81,13 @@ class TopKUnique(Op):
         return TopKUniqueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TFloat32], k: int) -> TopKUnique:
+    def create(
+        scope: Scope,
+        input: Operand[TFloat32],
+        k: int,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TopKUnique:
         """Finds the largest different elements of each row on TPUs.
 
         Elements that are equal count once, with the highest of their positions. Rows
@@ -116,6 +122,8 @@ class TopKUnique(Op):
             ...     topk, positions = top_k_unique(scores, k=4)
             ...     return positions
         """
+        if _unknown or _surplus:
+            raise TopKUnique._create_refused(_surplus, _unknown)
         op: TopKUnique = new(TopKUnique)
         fast_path_error = None
         try:
@@ -131,7 +139,11 @@ class TopKUnique(Op):
 
 @explained
 def top_k_unique(
-    input: Operand[TFloat32], k: int, *, name: str | None = None, **_unknown: Never
+    input: Operand[TFloat32],
+    k: int,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> TopKUniqueOutputs:
     """Finds the largest different elements of each row on TPUs.
 
@@ -166,8 +178,8 @@ def top_k_unique(
         ...     topk, positions = top_k_unique(scores, k=4)
         ...     return positions
     """
-    if _unknown:
-        raise TopKUnique._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TopKUnique._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TopKUniqueOutputs
     try:

@@ -127,7 +127,10 @@ class TopKV2(Op, Generic[T, IndexType]):
             self,
             *,
             sorted: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sorted=sorted)
 
         def with_sorted(self, sorted: bool) -> Self:
@@ -164,6 +167,7 @@ class TopKV2(Op, Generic[T, IndexType]):
         k: Operand[Uk],
         *options: Options,
         index_type: type[UIndexType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> TopKV2[U, UIndexType]:
         """Finds the largest elements along the last axis, and where they are.
 
@@ -202,6 +206,8 @@ class TopKV2(Op, Generic[T, IndexType]):
             >>> values.numpy().tolist(), indices.numpy().tolist()
             ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
         """
+        if _unknown:
+            raise TopKV2._create_refused((), _unknown)
         op: TopKV2[U, UIndexType] = new(TopKV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -268,7 +274,7 @@ def top_k_v2(
 def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],
-    *,
+    *_surplus: Never,
     sorted: bool = True,
     index_type: type[UIndexType] | DTypeLike = "int32",
     name: str | None = None,
@@ -309,8 +315,8 @@ def top_k_v2(
         >>> values.numpy().tolist(), indices.numpy().tolist()
         ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
-    if _unknown:
-        raise TopKV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TopKV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TopKV2Outputs[U, UIndexType]
     try:

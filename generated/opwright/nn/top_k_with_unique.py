@@ -82,7 +82,13 @@ class TopKWithUnique(Op):
         return TopKWithUniqueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TFloat32], k: int) -> TopKWithUnique:
+    def create(
+        scope: Scope,
+        input: Operand[TFloat32],
+        k: int,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TopKWithUnique:
         """Finds the largest elements of each row on TPUs, slightly changed.
 
         It is TopKUnique of what MakeUnique gives: the lowest bits of each number are
@@ -117,6 +123,8 @@ class TopKWithUnique(Op):
             ...     topk, positions = top_k_with_unique(scores, k=4)
             ...     return positions
         """
+        if _unknown or _surplus:
+            raise TopKWithUnique._create_refused(_surplus, _unknown)
         op: TopKWithUnique = new(TopKWithUnique)
         fast_path_error = None
         try:
@@ -132,7 +140,11 @@ class TopKWithUnique(Op):
 
 @explained
 def top_k_with_unique(
-    input: Operand[TFloat32], k: int, *, name: str | None = None, **_unknown: Never
+    input: Operand[TFloat32],
+    k: int,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> TopKWithUniqueOutputs:
     """Finds the largest elements of each row on TPUs, slightly changed.
 
@@ -168,8 +180,8 @@ def top_k_with_unique(
         ...     topk, positions = top_k_with_unique(scores, k=4)
         ...     return positions
     """
-    if _unknown:
-        raise TopKWithUnique._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TopKWithUnique._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TopKWithUniqueOutputs
     try:

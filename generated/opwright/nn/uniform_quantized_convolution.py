@@ -200,7 +200,10 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
             lhs_quantization_axis: int = default(-1),
             rhs_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 window_strides=window_strides,
                 explicit_padding=explicit_padding,
@@ -268,6 +271,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedConvolution[Uout]:
         """Convolves two tensors that are quantized with scales and zero points.
 
@@ -360,6 +364,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
             >>> tf.bitcast(y, tf.int32).numpy().tolist()
             [[[3]]]
         """
+        if _unknown:
+            raise UniformQuantizedConvolution._create_refused((), _unknown)
         op: UniformQuantizedConvolution[Uout] = new(UniformQuantizedConvolution)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -502,7 +508,7 @@ def uniform_quantized_convolution(
     rhs_quantization_max_val: int,
     output_quantization_min_val: int,
     output_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     window_strides: Sequence[int] = (),
     explicit_padding: Sequence[int] = (),
     lhs_dilation: Sequence[int] = (),
@@ -603,8 +609,8 @@ def uniform_quantized_convolution(
         >>> tf.bitcast(y, tf.int32).numpy().tolist()
         [[[3]]]
     """
-    if _unknown:
-        raise UniformQuantizedConvolution._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedConvolution._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

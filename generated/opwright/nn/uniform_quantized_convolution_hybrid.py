@@ -175,7 +175,10 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
             feature_group_count: int = default(1),
             dimension_numbers: StringLike = default(""),
             rhs_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 window_strides=window_strides,
                 explicit_padding=explicit_padding,
@@ -227,6 +230,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         rhs_quantization_min_val: int,
         rhs_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedConvolutionHybrid[Uout]:
         """Convolves floats with filters that are quantized.
 
@@ -301,6 +305,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
             >>> y.numpy().round(2)
             array([[[1.5, 2.5]]], dtype=float32)
         """
+        if _unknown:
+            raise UniformQuantizedConvolutionHybrid._create_refused((), _unknown)
         op: UniformQuantizedConvolutionHybrid[Uout] = new(
             UniformQuantizedConvolutionHybrid
         )
@@ -388,7 +394,7 @@ def uniform_quantized_convolution_hybrid(
     padding: StringLike,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     window_strides: Sequence[int] = (),
     explicit_padding: Sequence[int] = (),
     lhs_dilation: Sequence[int] = (),
@@ -469,8 +475,8 @@ def uniform_quantized_convolution_hybrid(
         >>> y.numpy().round(2)
         array([[[1.5, 2.5]]], dtype=float32)
     """
-    if _unknown:
-        raise UniformQuantizedConvolutionHybrid._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedConvolutionHybrid._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -85,6 +85,8 @@ class CalibrationStatisticsSaver(Op):
         ids: Sequence[StringLike],
         calibration_methods: Sequence[int],
         output_file_path: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CalibrationStatisticsSaver:
         """Collects what CustomAggregator measured, and saves it at the end.
 
@@ -119,6 +121,8 @@ class CalibrationStatisticsSaver(Op):
             ...     )
             ...     session.run(save)
         """
+        if _unknown or _surplus:
+            raise CalibrationStatisticsSaver._create_refused(_surplus, _unknown)
         op: CalibrationStatisticsSaver = new(CalibrationStatisticsSaver)
         fast_path_error = None
         try:
@@ -156,7 +160,7 @@ def calibration_statistics_saver(
     ids: Sequence[StringLike],
     calibration_methods: Sequence[int],
     output_file_path: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -194,8 +198,8 @@ def calibration_statistics_saver(
         ...     )
         ...     session.run(save)
     """
-    if _unknown:
-        raise CalibrationStatisticsSaver._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CalibrationStatisticsSaver._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -118,7 +118,10 @@ class CustomAggregator(Op):
             num_bins: int = default(0),
             min_percentile: float = default(0.0),
             max_percentile: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 calibration_method=calibration_method,
                 num_bins=num_bins,
@@ -144,7 +147,11 @@ class CustomAggregator(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TFloat32], id: StringLike, *options: Options
+        scope: Scope,
+        input: Operand[TFloat32],
+        id: StringLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> CustomAggregator:
         """Passes a tensor on, and measures it for quantization.
 
@@ -187,6 +194,8 @@ class CustomAggregator(Op):
             >>> seen.output.numpy(), seen.min.numpy(), seen.max.numpy()
             (array([1., 5., 3.], dtype=float32), np.float32(1.0), np.float32(5.0))
         """
+        if _unknown:
+            raise CustomAggregator._create_refused((), _unknown)
         op: CustomAggregator = new(CustomAggregator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +242,7 @@ MERGE = CustomAggregator.Options.merge
 def custom_aggregator(
     input: Operand[TFloat32],
     id: StringLike,
-    *,
+    *_surplus: Never,
     calibration_method: int = 0,
     num_bins: int = 0,
     min_percentile: float = 0.0,
@@ -280,8 +289,8 @@ def custom_aggregator(
         >>> seen.output.numpy(), seen.min.numpy(), seen.max.numpy()
         (array([1., 5., 3.], dtype=float32), np.float32(1.0), np.float32(5.0))
     """
-    if _unknown:
-        raise CustomAggregator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CustomAggregator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CustomAggregatorOutputs
     try:

@@ -124,7 +124,10 @@ class Dequantize(TensorOp[Dtype]):
             ),
             narrow_range: bool = default(False),
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(mode=mode, narrow_range=narrow_range, axis=axis)
 
         def with_mode(
@@ -172,6 +175,7 @@ class Dequantize(TensorOp[Dtype]):
         max_range: Operand[TFloat32],
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> Dequantize[UDtype]:
         """Turns integers of few bits back into the floats that they stand for.
 
@@ -223,6 +227,8 @@ class Dequantize(TensorOp[Dtype]):
             >>> dequantize(x, -1.0, 1.0).numpy().round(3)
             array([-1. , -0.6,  1. ], dtype=float32)
         """
+        if _unknown:
+            raise Dequantize._create_refused((), _unknown)
         op: Dequantize[UDtype] = new(Dequantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -297,7 +303,7 @@ def dequantize(
     input: Operand[U],
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
     narrow_range: bool = False,
     axis: int = -1,
@@ -352,8 +358,8 @@ def dequantize(
         >>> dequantize(x, -1.0, 1.0).numpy().round(3)
         array([-1. , -0.6,  1. ], dtype=float32)
     """
-    if _unknown:
-        raise Dequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Dequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

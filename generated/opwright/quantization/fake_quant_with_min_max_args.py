@@ -102,7 +102,10 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
             max: float = default(6.0),
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(min=min, max=max, num_bits=num_bits, narrow_range=narrow_range)
 
         def with_min(self, min: float) -> Self:
@@ -123,7 +126,7 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Operand[TFloat32], *options: Options
+        scope: Scope, inputs: Operand[TFloat32], *options: Options, **_unknown: Never
     ) -> FakeQuantWithMinMaxArgs:
         """Rounds to the numbers that integers of few bits could tell.
 
@@ -166,6 +169,8 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
             >>> fake_quant_with_min_max_args(x, min=-1, max=1, num_bits=2).numpy()
             array([-1.3333334,  0.       ,  0.6666667,  0.6666667], dtype=float32)
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxArgs._create_refused((), _unknown)
         op: FakeQuantWithMinMaxArgs = new(FakeQuantWithMinMaxArgs)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +213,7 @@ MERGE = FakeQuantWithMinMaxArgs.Options.merge
 @explained
 def fake_quant_with_min_max_args(
     inputs: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     min: float = -6.0,
     max: float = 6.0,
     num_bits: int = 8,
@@ -256,8 +261,8 @@ def fake_quant_with_min_max_args(
         >>> fake_quant_with_min_max_args(x, min=-1, max=1, num_bits=2).numpy()
         array([-1.3333334,  0.       ,  0.6666667,  0.6666667], dtype=float32)
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxArgs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxArgs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -94,7 +94,10 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
             max: float = default(6.0),
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(min=min, max=max, num_bits=num_bits, narrow_range=narrow_range)
 
         def with_min(self, min: float) -> Self:
@@ -119,6 +122,7 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
         gradients: Operand[TFloat32],
         inputs: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> FakeQuantWithMinMaxArgsGradient:
         """Computes the gradient of FakeQuantWithMinMaxArgs.
 
@@ -154,6 +158,8 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
             >>> fake_quant_with_min_max_args_gradient(grad, x, min=-1, max=1).numpy()
             array([1., 0.], dtype=float32)
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxArgsGradient._create_refused((), _unknown)
         op: FakeQuantWithMinMaxArgsGradient = new(FakeQuantWithMinMaxArgsGradient)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ MERGE = FakeQuantWithMinMaxArgsGradient.Options.merge
 def fake_quant_with_min_max_args_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     min: float = -6.0,
     max: float = 6.0,
     num_bits: int = 8,
@@ -239,8 +245,8 @@ def fake_quant_with_min_max_args_gradient(
         >>> fake_quant_with_min_max_args_gradient(grad, x, min=-1, max=1).numpy()
         array([1., 0.], dtype=float32)
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxArgsGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxArgsGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -96,7 +96,10 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
             *,
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_bits=num_bits, narrow_range=narrow_range)
 
         def with_num_bits(self, num_bits: int) -> Self:
@@ -116,6 +119,7 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
         min: Operand[TFloat32],
         max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> FakeQuantWithMinMaxVars:
         """Rounds as integers of few bits would, in a range that can be trained.
 
@@ -157,6 +161,8 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
             >>> fake_quant_with_min_max_vars(x, -1.0, 1.0, num_bits=2).numpy()
             array([-1.3333334,  0.       ,  0.6666667], dtype=float32)
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxVars._create_refused((), _unknown)
         op: FakeQuantWithMinMaxVars = new(FakeQuantWithMinMaxVars)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -194,7 +200,7 @@ def fake_quant_with_min_max_vars(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     num_bits: int = 8,
     narrow_range: bool = False,
     name: str | None = None,
@@ -238,8 +244,8 @@ def fake_quant_with_min_max_vars(
         >>> fake_quant_with_min_max_vars(x, -1.0, 1.0, num_bits=2).numpy()
         array([-1.3333334,  0.       ,  0.6666667], dtype=float32)
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxVars._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxVars._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -113,7 +113,10 @@ class FakeQuantWithMinMaxVarsGradient(Op):
             *,
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_bits=num_bits, narrow_range=narrow_range)
 
         def with_num_bits(self, num_bits: int) -> Self:
@@ -134,6 +137,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         min: Operand[TFloat32],
         max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> FakeQuantWithMinMaxVarsGradient:
         """Computes the gradient of FakeQuantWithMinMaxVars.
 
@@ -176,6 +180,8 @@ class FakeQuantWithMinMaxVarsGradient(Op):
             >>> [one.numpy().tolist() for one in grads]
             [[0.0, 2.0, 0.0], 1.0, 4.0]
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxVarsGradient._create_refused((), _unknown)
         op: FakeQuantWithMinMaxVarsGradient = new(FakeQuantWithMinMaxVarsGradient)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def fake_quant_with_min_max_vars_gradient(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     num_bits: int = 8,
     narrow_range: bool = False,
     name: str | None = None,
@@ -263,8 +269,8 @@ def fake_quant_with_min_max_vars_gradient(
         >>> [one.numpy().tolist() for one in grads]
         [[0.0, 2.0, 0.0], 1.0, 4.0]
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxVarsGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxVarsGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsGradientOutputs
     try:

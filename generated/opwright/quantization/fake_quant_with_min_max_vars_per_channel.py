@@ -101,7 +101,10 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
             *,
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_bits=num_bits, narrow_range=narrow_range)
 
         def with_num_bits(self, num_bits: int) -> Self:
@@ -121,6 +124,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
         min: Operand[TFloat32],
         max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> FakeQuantWithMinMaxVarsPerChannel:
         """Rounds as integers of few bits would, in a range for each channel.
 
@@ -163,6 +167,8 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
             array([[ 0.33333334, 33.333332  ],
                    [ 0.6666667 , 66.666664  ]], dtype=float32)
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxVarsPerChannel._create_refused((), _unknown)
         op: FakeQuantWithMinMaxVarsPerChannel = new(FakeQuantWithMinMaxVarsPerChannel)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -200,7 +206,7 @@ def fake_quant_with_min_max_vars_per_channel(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     num_bits: int = 8,
     narrow_range: bool = False,
     name: str | None = None,
@@ -246,8 +252,8 @@ def fake_quant_with_min_max_vars_per_channel(
         array([[ 0.33333334, 33.333332  ],
                [ 0.6666667 , 66.666664  ]], dtype=float32)
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxVarsPerChannel._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxVarsPerChannel._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -116,7 +116,10 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
             *,
             num_bits: int = default(8),
             narrow_range: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_bits=num_bits, narrow_range=narrow_range)
 
         def with_num_bits(self, num_bits: int) -> Self:
@@ -137,6 +140,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         min: Operand[TFloat32],
         max: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> FakeQuantWithMinMaxVarsPerChannelGradient:
         """Computes the gradient of FakeQuantWithMinMaxVarsPerChannel.
 
@@ -181,6 +185,10 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
             >>> [one.numpy().tolist() for one in grads]
             [[[0.0, 2.0]], [1.0, 0.0], [0.0, 0.0]]
         """
+        if _unknown:
+            raise FakeQuantWithMinMaxVarsPerChannelGradient._create_refused(
+                (), _unknown
+            )
         op: FakeQuantWithMinMaxVarsPerChannelGradient = new(
             FakeQuantWithMinMaxVarsPerChannelGradient
         )
@@ -224,7 +232,7 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],
     max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     num_bits: int = 8,
     narrow_range: bool = False,
     name: str | None = None,
@@ -272,8 +280,8 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
         >>> [one.numpy().tolist() for one in grads]
         [[[0.0, 2.0]], [1.0, 0.0], [0.0, 0.0]]
     """
-    if _unknown:
-        raise FakeQuantWithMinMaxVarsPerChannelGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQuantWithMinMaxVarsPerChannelGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsPerChannelGradientOutputs
     try:

@@ -113,7 +113,10 @@ class QuantizeAndDequantize(TensorOp[T]):
             range_given: bool = default(False),
             input_min: float = default(0.0),
             input_max: float = default(0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 signed_input=signed_input,
                 num_bits=num_bits,
@@ -147,7 +150,7 @@ class QuantizeAndDequantize(TensorOp[T]):
         category=None,
     )
     def create(
-        scope: Scope, input: Operand[U], *options: Options
+        scope: Scope, input: Operand[U], *options: Options, **_unknown: Never
     ) -> QuantizeAndDequantize[U]:
         """Removed; QuantizeAndDequantizeV4 rounds as integers of few bits would.
 
@@ -186,6 +189,8 @@ class QuantizeAndDequantize(TensorOp[T]):
             ... ).numpy().round(3)
             array([-1.   ,  0.333,  1.   ], dtype=float32)
         """
+        if _unknown:
+            raise QuantizeAndDequantize._create_refused((), _unknown)
         op: QuantizeAndDequantize[U] = new(QuantizeAndDequantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +240,7 @@ MERGE = QuantizeAndDequantize.Options.merge
 @explained
 def quantize_and_dequantize(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     signed_input: bool = True,
     num_bits: int = 8,
     range_given: bool = False,
@@ -281,8 +286,8 @@ def quantize_and_dequantize(
         ... ).numpy().round(3)
         array([-1.   ,  0.333,  1.   ], dtype=float32)
     """
-    if _unknown:
-        raise QuantizeAndDequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeAndDequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

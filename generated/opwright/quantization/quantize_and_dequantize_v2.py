@@ -140,7 +140,10 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
             round_mode: Literal["HALF_TO_EVEN", "HALF_UP"] = default("HALF_TO_EVEN"),
             narrow_range: bool = default(False),
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 signed_input=signed_input,
                 num_bits=num_bits,
@@ -181,6 +184,7 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
         input_min: SameOperand[U],
         input_max: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizeAndDequantizeV2[U]:
         """Rounds to the numbers that integers of few bits could tell, and back.
 
@@ -237,6 +241,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
             >>> y.numpy()
             array([-1.        ,  0.33333334,  1.        ], dtype=float32)
         """
+        if _unknown:
+            raise QuantizeAndDequantizeV2._create_refused((), _unknown)
         op: QuantizeAndDequantizeV2[U] = new(QuantizeAndDequantizeV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -289,7 +295,7 @@ def quantize_and_dequantize_v2(
     input: Operand[U],
     input_min: SameOperand[U],
     input_max: SameOperand[U],
-    *,
+    *_surplus: Never,
     signed_input: bool = True,
     num_bits: int = 8,
     range_given: bool = False,
@@ -352,8 +358,8 @@ def quantize_and_dequantize_v2(
         >>> y.numpy()
         array([-1.        ,  0.33333334,  1.        ], dtype=float32)
     """
-    if _unknown:
-        raise QuantizeAndDequantizeV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeAndDequantizeV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -121,7 +121,10 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
             range_given: bool = default(True),
             narrow_range: bool = default(False),
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 signed_input=signed_input,
                 range_given=range_given,
@@ -153,6 +156,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         input_max: SameOperand[U],
         num_bits: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizeAndDequantizeV3[U]:
         """Rounds as integers of few bits would, their number an input.
 
@@ -199,6 +203,8 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
             >>> quantize_and_dequantize_v3(x, -1.0, 1.0, 3).numpy()
             array([-1.        ,  0.33333334,  1.        ], dtype=float32)
         """
+        if _unknown:
+            raise QuantizeAndDequantizeV3._create_refused((), _unknown)
         op: QuantizeAndDequantizeV3[U] = new(QuantizeAndDequantizeV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -256,7 +262,7 @@ def quantize_and_dequantize_v3(
     input_min: SameOperand[U],
     input_max: SameOperand[U],
     num_bits: Operand[TInt32],
-    *,
+    *_surplus: Never,
     signed_input: bool = True,
     range_given: bool = True,
     narrow_range: bool = False,
@@ -307,8 +313,8 @@ def quantize_and_dequantize_v3(
         >>> quantize_and_dequantize_v3(x, -1.0, 1.0, 3).numpy()
         array([-1.        ,  0.33333334,  1.        ], dtype=float32)
     """
-    if _unknown:
-        raise QuantizeAndDequantizeV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeAndDequantizeV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

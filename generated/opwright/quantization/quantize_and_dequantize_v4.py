@@ -134,7 +134,10 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
             round_mode: Literal["HALF_TO_EVEN", "HALF_UP"] = default("HALF_TO_EVEN"),
             narrow_range: bool = default(False),
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 signed_input=signed_input,
                 num_bits=num_bits,
@@ -175,6 +178,7 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
         input_min: SameOperand[U],
         input_max: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizeAndDequantizeV4[U]:
         """Rounds as integers of few bits would, with a gradient that is cut off.
 
@@ -225,6 +229,8 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
             >>> y.numpy()
             array([-1.        ,  0.33333334,  1.        ], dtype=float32)
         """
+        if _unknown:
+            raise QuantizeAndDequantizeV4._create_refused((), _unknown)
         op: QuantizeAndDequantizeV4[U] = new(QuantizeAndDequantizeV4)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -277,7 +283,7 @@ def quantize_and_dequantize_v4(
     input: Operand[U],
     input_min: SameOperand[U],
     input_max: SameOperand[U],
-    *,
+    *_surplus: Never,
     signed_input: bool = True,
     num_bits: int = 8,
     range_given: bool = False,
@@ -334,8 +340,8 @@ def quantize_and_dequantize_v4(
         >>> y.numpy()
         array([-1.        ,  0.33333334,  1.        ], dtype=float32)
     """
-    if _unknown:
-        raise QuantizeAndDequantizeV4._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeAndDequantizeV4._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -117,7 +117,10 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
             self,
             *,
             axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -135,6 +138,7 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
         input_min: SameOperand[U],
         input_max: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizeAndDequantizeV4Grad[U]:
         """Computes the gradient of QuantizeAndDequantizeV4.
 
@@ -174,6 +178,8 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
             >>> [one.numpy().tolist() for one in grads]
             [[1.0, 0.0], 0.0, 0.0]
         """
+        if _unknown:
+            raise QuantizeAndDequantizeV4Grad._create_refused((), _unknown)
         op: QuantizeAndDequantizeV4Grad[U] = new(QuantizeAndDequantizeV4Grad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -213,7 +219,7 @@ def quantize_and_dequantize_v4_grad(
     input: SameOperand[U],
     input_min: SameOperand[U],
     input_max: SameOperand[U],
-    *,
+    *_surplus: Never,
     axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def quantize_and_dequantize_v4_grad(
         >>> [one.numpy().tolist() for one in grads]
         [[1.0, 0.0], 0.0, 0.0]
     """
-    if _unknown:
-        raise QuantizeAndDequantizeV4Grad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeAndDequantizeV4Grad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizeAndDequantizeV4GradOutputs[U]
     try:

@@ -116,6 +116,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         input_min: Operand[TFloat32],
         input_max: Operand[TFloat32],
         out_type: type[UOutType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizeDownAndShrinkRange[UOutType]:
         """Brings 32 bit integers to 8 bits, with the range that they make use of.
 
@@ -155,6 +157,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
             >>> y.numpy().astype(int), low.numpy(), high.numpy().round(3)
             (array([  0, 127, 255]), np.float32(0.0), np.float32(1.0))
         """
+        if _unknown or _surplus:
+            raise QuantizeDownAndShrinkRange._create_refused(_surplus, _unknown)
         op: QuantizeDownAndShrinkRange[UOutType] = new(QuantizeDownAndShrinkRange)
         fast_path_error = None
         try:
@@ -186,7 +190,7 @@ def quantize_down_and_shrink_range(
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizeDownAndShrinkRangeOutputs[UOutType]:
@@ -226,8 +230,8 @@ def quantize_down_and_shrink_range(
         >>> y.numpy().astype(int), low.numpy(), high.numpy().round(3)
         (array([  0, 127, 255]), np.float32(0.0), np.float32(1.0))
     """
-    if _unknown:
-        raise QuantizeDownAndShrinkRange._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeDownAndShrinkRange._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizeDownAndShrinkRangeOutputs[UOutType]
     try:

@@ -154,7 +154,10 @@ class QuantizeV2(Op, Generic[T]):
             narrow_range: bool = default(False),
             axis: int = default(-1),
             ensure_minimum_range: float = default(0.01),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 mode=mode,
                 round_mode=round_mode,
@@ -194,6 +197,7 @@ class QuantizeV2(Op, Generic[T]):
         max_range: Operand[TFloat32],
         T: type[U] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizeV2[U]:
         """Turns floats into integers of few bits that stand for them.
 
@@ -254,6 +258,8 @@ class QuantizeV2(Op, Generic[T]):
             >>> x.numpy().astype(int), low.numpy(), high.numpy()
             (array([  0, 128, 255]), np.float32(-1.0), np.float32(1.0))
         """
+        if _unknown:
+            raise QuantizeV2._create_refused((), _unknown)
         op: QuantizeV2[U] = new(QuantizeV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -307,7 +313,7 @@ def quantize_v2(
     min_range: Operand[TFloat32],
     max_range: Operand[TFloat32],
     T: type[U] | DTypeLike,
-    *,
+    *_surplus: Never,
     mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = "MIN_COMBINED",
     round_mode: Literal["HALF_AWAY_FROM_ZERO", "HALF_TO_EVEN"] = "HALF_AWAY_FROM_ZERO",
     narrow_range: bool = False,
@@ -371,8 +377,8 @@ def quantize_v2(
         >>> x.numpy().astype(int), low.numpy(), high.numpy()
         (array([  0, 128, 255]), np.float32(-1.0), np.float32(1.0))
     """
-    if _unknown:
-        raise QuantizeV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizeV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizeV2Outputs[U]
     try:

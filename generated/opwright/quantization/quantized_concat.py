@@ -116,6 +116,8 @@ class QuantizedConcat(Op, Generic[T]):
         values: Sequence[AnyOperand[U]],
         input_mins: Sequence[Operand[TFloat32]],
         input_maxes: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedConcat[U]:
         """Joins quantized tensors along an axis.
 
@@ -156,6 +158,8 @@ class QuantizedConcat(Op, Generic[T]):
             >>> joined.numpy().astype(int), low.numpy(), high.numpy()
             (array([51, 51]), np.float32(0.0), np.float32(5.0))
         """
+        if _unknown or _surplus:
+            raise QuantizedConcat._create_refused(_surplus, _unknown)
         op: QuantizedConcat[U] = new(QuantizedConcat)
         fast_path_error = None
         try:
@@ -193,7 +197,7 @@ def quantized_concat(
     values: Sequence[AnyOperand[U]],
     input_mins: Sequence[Operand[TFloat32]],
     input_maxes: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedConcatOutputs[U]:
@@ -236,8 +240,8 @@ def quantized_concat(
         >>> joined.numpy().astype(int), low.numpy(), high.numpy()
         (array([51, 51]), np.float32(0.0), np.float32(5.0))
     """
-    if _unknown:
-        raise QuantizedConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConcatOutputs[U]
     try:

@@ -121,6 +121,8 @@ class QuantizedConcatV2(Op, Generic[T]):
         axis: Operand[Uidx],
         input_mins: Sequence[Operand[TFloat32]],
         input_maxes: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedConcatV2[U]:
         """Joins quantized tensors along an axis, by oneDNN.
 
@@ -161,6 +163,8 @@ class QuantizedConcatV2(Op, Generic[T]):
             >>> joined.output.shape
             TensorShape([2, 8])
         """
+        if _unknown or _surplus:
+            raise QuantizedConcatV2._create_refused(_surplus, _unknown)
         op: QuantizedConcatV2[U] = new(QuantizedConcatV2)
         fast_path_error = None
         try:
@@ -198,7 +202,7 @@ def quantized_concat_v2(
     axis: Operand[Uidx],
     input_mins: Sequence[Operand[TFloat32]],
     input_maxes: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedConcatV2Outputs[U]:
@@ -239,8 +243,8 @@ def quantized_concat_v2(
         >>> joined.output.shape
         TensorShape([2, 8])
     """
-    if _unknown:
-        raise QuantizedConcatV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedConcatV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedConcatV2Outputs[U]
     try:

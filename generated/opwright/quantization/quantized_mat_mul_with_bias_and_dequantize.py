@@ -146,7 +146,10 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -182,6 +185,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         max_freezed_output: Operand[TFloat32],
         Toutput: type[Uoutput] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> QuantizedMatMulWithBiasAndDequantize[Uoutput]:
         """Multiplies quantized matrices and adds a bias, as floats.
 
@@ -241,6 +245,8 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
             >>> out.shape
             TensorShape([2, 3])
         """
+        if _unknown:
+            raise QuantizedMatMulWithBiasAndDequantize._create_refused((), _unknown)
         op: QuantizedMatMulWithBiasAndDequantize[Uoutput] = new(
             QuantizedMatMulWithBiasAndDequantize
         )
@@ -312,7 +318,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
     Toutput: type[Uoutput] | DTypeLike,
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
@@ -373,8 +379,8 @@ def quantized_mat_mul_with_bias_and_dequantize(
         >>> out.shape
         TensorShape([2, 3])
     """
-    if _unknown:
-        raise QuantizedMatMulWithBiasAndDequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMulWithBiasAndDequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uoutput]
     try:

@@ -166,7 +166,10 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -236,6 +239,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         max_freezed_output: Operand[TFloat32],
         *options: Options,
         Toutput: type[Uoutput] | DTypeLike = "quint8",
+        **_unknown: Never,
     ) -> QuantizedMatMulWithBiasAndRequantize[Uoutput]:
         """Multiplies quantized matrices and adds a bias, in 8 bits.
 
@@ -301,6 +305,8 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
             >>> made.out.shape
             TensorShape([2, 3])
         """
+        if _unknown:
+            raise QuantizedMatMulWithBiasAndRequantize._create_refused((), _unknown)
         op: QuantizedMatMulWithBiasAndRequantize[Uoutput] = new(
             QuantizedMatMulWithBiasAndRequantize
         )
@@ -411,7 +417,7 @@ def quantized_mat_mul_with_bias_and_requantize(
     max_b: Operand[TFloat32],
     min_freezed_output: Operand[TFloat32],
     max_freezed_output: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: Literal["MIN_FIRST", "SCALED"] = "MIN_FIRST",
@@ -479,8 +485,8 @@ def quantized_mat_mul_with_bias_and_requantize(
         >>> made.out.shape
         TensorShape([2, 3])
     """
-    if _unknown:
-        raise QuantizedMatMulWithBiasAndRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedMatMulWithBiasAndRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]
     try:

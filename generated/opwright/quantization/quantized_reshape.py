@@ -111,6 +111,8 @@ class QuantizedReshape(Op, Generic[T]):
         shape: Operand[Ushape],
         input_min: Operand[TFloat32],
         input_max: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> QuantizedReshape[U]:
         """Reshapes a quantized tensor, and passes its range on.
 
@@ -144,6 +146,8 @@ class QuantizedReshape(Op, Generic[T]):
             >>> y.shape, low.numpy(), high.numpy()
             (TensorShape([2, 3]), np.float32(-1.0), np.float32(1.0))
         """
+        if _unknown or _surplus:
+            raise QuantizedReshape._create_refused(_surplus, _unknown)
         op: QuantizedReshape[U] = new(QuantizedReshape)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def quantized_reshape(
     shape: Operand[Ushape],
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> QuantizedReshapeOutputs[U]:
@@ -215,8 +219,8 @@ def quantized_reshape(
         >>> y.shape, low.numpy(), high.numpy()
         (TensorShape([2, 3]), np.float32(-1.0), np.float32(1.0))
     """
-    if _unknown:
-        raise QuantizedReshape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QuantizedReshape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: QuantizedReshapeOutputs[U]
     try:

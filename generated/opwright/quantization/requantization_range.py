@@ -98,6 +98,8 @@ class RequantizationRange(Op):
         input: Operand[Uinput],
         input_min: Operand[TFloat32],
         input_max: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RequantizationRange:
         """Finds the range that 32 bit integers make use of.
 
@@ -132,6 +134,8 @@ class RequantizationRange(Op):
             >>> low.numpy(), high.numpy()
             (np.float32(0.0), np.float32(1.0000002))
         """
+        if _unknown or _surplus:
+            raise RequantizationRange._create_refused(_surplus, _unknown)
         op: RequantizationRange = new(RequantizationRange)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def requantization_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],
     input_max: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RequantizationRangeOutputs:
@@ -192,8 +196,8 @@ def requantization_range(
         >>> low.numpy(), high.numpy()
         (np.float32(0.0), np.float32(1.0000002))
     """
-    if _unknown:
-        raise RequantizationRange._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RequantizationRange._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RequantizationRangeOutputs
     try:

@@ -118,6 +118,8 @@ class Requantize(Op, Generic[OutType]):
         requested_output_min: Operand[TFloat32],
         requested_output_max: Operand[TFloat32],
         out_type: type[UOutType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Requantize[UOutType]:
         """Brings 32 bit integers to 8 bits, over a range that is given.
 
@@ -162,6 +164,8 @@ class Requantize(Op, Generic[OutType]):
             >>> y.numpy().astype(int), low.numpy(), high.numpy()
             (array([  0, 128, 255]), np.float32(0.0), np.float32(1.0))
         """
+        if _unknown or _surplus:
+            raise Requantize._create_refused(_surplus, _unknown)
         op: Requantize[UOutType] = new(Requantize)
         fast_path_error = None
         try:
@@ -197,7 +201,7 @@ def requantize(
     requested_output_min: Operand[TFloat32],
     requested_output_max: Operand[TFloat32],
     out_type: type[UOutType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RequantizeOutputs[UOutType]:
@@ -243,8 +247,8 @@ def requantize(
         >>> y.numpy().astype(int), low.numpy(), high.numpy()
         (array([  0, 128, 255]), np.float32(0.0), np.float32(1.0))
     """
-    if _unknown:
-        raise Requantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Requantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RequantizeOutputs[UOutType]
     try:

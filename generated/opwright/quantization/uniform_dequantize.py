@@ -113,7 +113,10 @@ class UniformDequantize(TensorOp[Tout]):
             self,
             *,
             quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -133,6 +136,7 @@ class UniformDequantize(TensorOp[Tout]):
         quantization_min_val: int,
         quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformDequantize[Uout]:
         """Turns integers back into floats by a scale and a zero point.
 
@@ -175,6 +179,8 @@ class UniformDequantize(TensorOp[Tout]):
             >>> uniform_dequantize(x, 0.1, 5, tf.float32, -128, 127).numpy().round(3)
             array([-1. ,  0.3,  9. ], dtype=float32)
         """
+        if _unknown:
+            raise UniformDequantize._create_refused((), _unknown)
         op: UniformDequantize[Uout] = new(UniformDequantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ def uniform_dequantize(
     Tout: type[Uout] | DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
-    *,
+    *_surplus: Never,
     quantization_axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -278,8 +284,8 @@ def uniform_dequantize(
         >>> uniform_dequantize(x, 0.1, 5, tf.float32, -128, 127).numpy().round(3)
         array([-1. ,  0.3,  9. ], dtype=float32)
     """
-    if _unknown:
-        raise UniformDequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformDequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -113,7 +113,10 @@ class UniformQuantize(TensorOp[Tout]):
             self,
             *,
             quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -133,6 +136,7 @@ class UniformQuantize(TensorOp[Tout]):
         quantization_min_val: int,
         quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantize[Uout]:
         """Turns floats into integers by a scale and a zero point.
 
@@ -177,6 +181,8 @@ class UniformQuantize(TensorOp[Tout]):
             >>> tf.bitcast(x, tf.int8).numpy()
             array([-5,  8, 95], dtype=int8)
         """
+        if _unknown:
+            raise UniformQuantize._create_refused((), _unknown)
         op: UniformQuantize[Uout] = new(UniformQuantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +241,7 @@ def uniform_quantize(
     Tout: type[Uout] | DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
-    *,
+    *_surplus: Never,
     quantization_axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -281,8 +287,8 @@ def uniform_quantize(
         >>> tf.bitcast(x, tf.int8).numpy()
         array([-5,  8, 95], dtype=int8)
     """
-    if _unknown:
-        raise UniformQuantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -111,7 +111,10 @@ class UniformQuantizedClipByValue(TensorOp[T]):
             self,
             *,
             quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -132,6 +135,7 @@ class UniformQuantizedClipByValue(TensorOp[T]):
         quantization_min_val: int,
         quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedClipByValue[U]:
         """Cuts off integers that stand for floats, at bounds of the same scale.
 
@@ -177,6 +181,8 @@ class UniformQuantizedClipByValue(TensorOp[T]):
             >>> tf.bitcast(y, tf.int32).numpy()
             array([-10,   5,  50], dtype=int32)
         """
+        if _unknown:
+            raise UniformQuantizedClipByValue._create_refused((), _unknown)
         op: UniformQuantizedClipByValue[U] = new(UniformQuantizedClipByValue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -239,7 +245,7 @@ def uniform_quantized_clip_by_value(
     zero_points: Operand[TInt32],
     quantization_min_val: int,
     quantization_max_val: int,
-    *,
+    *_surplus: Never,
     quantization_axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -287,8 +293,8 @@ def uniform_quantized_clip_by_value(
         >>> tf.bitcast(y, tf.int32).numpy()
         array([-10,   5,  50], dtype=int32)
     """
-    if _unknown:
-        raise UniformQuantizedClipByValue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedClipByValue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -145,7 +145,10 @@ class UniformQuantizedDot(TensorOp[Tout]):
             lhs_quantization_axis: int = default(-1),
             rhs_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 lhs_quantization_axis=lhs_quantization_axis,
                 rhs_quantization_axis=rhs_quantization_axis,
@@ -184,6 +187,7 @@ class UniformQuantizedDot(TensorOp[Tout]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedDot[Uout]:
         """Multiplies matrices that are quantized with scales and zero points.
 
@@ -245,6 +249,8 @@ class UniformQuantizedDot(TensorOp[Tout]):
             >>> tf.bitcast(y, tf.int32).numpy()
             array([[11]], dtype=int32)
         """
+        if _unknown:
+            raise UniformQuantizedDot._create_refused((), _unknown)
         op: UniformQuantizedDot[Uout] = new(UniformQuantizedDot)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -362,7 +368,7 @@ def uniform_quantized_dot(
     rhs_quantization_max_val: int,
     output_quantization_min_val: int,
     output_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     lhs_quantization_axis: int = -1,
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
@@ -427,8 +433,8 @@ def uniform_quantized_dot(
         >>> tf.bitcast(y, tf.int32).numpy()
         array([[11]], dtype=int32)
     """
-    if _unknown:
-        raise UniformQuantizedDot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedDot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

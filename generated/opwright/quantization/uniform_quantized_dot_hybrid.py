@@ -122,7 +122,10 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
             self,
             *,
             rhs_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(rhs_quantization_axis=rhs_quantization_axis)
 
         def with_rhs_quantization_axis(self, rhs_quantization_axis: int) -> Self:
@@ -143,6 +146,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         rhs_quantization_min_val: int,
         rhs_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformQuantizedDotHybrid[Uout]:
         """Multiplies floats by a matrix that is quantized.
 
@@ -191,6 +195,8 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
             >>> y.numpy().round(2)
             array([[5.51]], dtype=float32)
         """
+        if _unknown:
+            raise UniformQuantizedDotHybrid._create_refused((), _unknown)
         op: UniformQuantizedDotHybrid[Uout] = new(UniformQuantizedDotHybrid)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def uniform_quantized_dot_hybrid(
     Tout: type[Uout] | DTypeLike,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     rhs_quantization_axis: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -303,8 +309,8 @@ def uniform_quantized_dot_hybrid(
         >>> y.numpy().round(2)
         array([[5.51]], dtype=float32)
     """
-    if _unknown:
-        raise UniformQuantizedDotHybrid._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformQuantizedDotHybrid._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

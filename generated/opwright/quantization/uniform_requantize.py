@@ -124,7 +124,10 @@ class UniformRequantize(TensorOp[Tout]):
             *,
             input_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 input_quantization_axis=input_quantization_axis,
                 output_quantization_axis=output_quantization_axis,
@@ -154,6 +157,7 @@ class UniformRequantize(TensorOp[Tout]):
         output_quantization_min_val: int,
         output_quantization_max_val: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformRequantize[Uout]:
         """Changes the scale and zero point of integers.
 
@@ -208,6 +212,8 @@ class UniformRequantize(TensorOp[Tout]):
             >>> tf.bitcast(y, tf.int8).numpy()
             array([  5,  15, 127], dtype=int8)
         """
+        if _unknown:
+            raise UniformRequantize._create_refused((), _unknown)
         op: UniformRequantize[Uout] = new(UniformRequantize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -287,7 +293,7 @@ def uniform_requantize(
     input_quantization_max_val: int,
     output_quantization_min_val: int,
     output_quantization_max_val: int,
-    *,
+    *_surplus: Never,
     input_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
     name: str | None = None,
@@ -346,8 +352,8 @@ def uniform_requantize(
         >>> tf.bitcast(y, tf.int8).numpy()
         array([  5,  15, 127], dtype=int8)
     """
-    if _unknown:
-        raise UniformRequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformRequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

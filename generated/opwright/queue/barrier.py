@@ -113,7 +113,10 @@ class Barrier(TensorOp[TString]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -139,7 +142,10 @@ class Barrier(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> Barrier:
         """Makes a barrier: a map whose entries come out once they are complete.
 
@@ -189,6 +195,8 @@ class Barrier(TensorOp[TString]):
             ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
             2
         """
+        if _unknown:
+            raise Barrier._create_refused((), _unknown)
         op: Barrier = new(Barrier)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +241,7 @@ MERGE = Barrier.Options.merge
 @explained
 def barrier(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -285,8 +293,8 @@ def barrier(
         ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
         2
     """
-    if _unknown:
-        raise Barrier._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Barrier._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

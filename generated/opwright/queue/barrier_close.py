@@ -80,7 +80,10 @@ class BarrierClose(Op):
             self,
             *,
             cancel_pending_enqueues: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(cancel_pending_enqueues=cancel_pending_enqueues)
 
         def with_cancel_pending_enqueues(self, cancel_pending_enqueues: bool) -> Self:
@@ -92,7 +95,10 @@ class BarrierClose(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TString], *options: Options
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *options: Options,
+        **_unknown: Never,
     ) -> BarrierClose:
         """Closes a barrier: no new keys go in.
 
@@ -127,6 +133,8 @@ class BarrierClose(Op):
             ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
             1
         """
+        if _unknown:
+            raise BarrierClose._create_refused((), _unknown)
         op: BarrierClose = new(BarrierClose)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -158,7 +166,7 @@ MERGE = BarrierClose.Options.merge
 @explained
 def barrier_close(
     handle: TensorOperand[TString],
-    *,
+    *_surplus: Never,
     cancel_pending_enqueues: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -195,8 +203,8 @@ def barrier_close(
         ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
         1
     """
-    if _unknown:
-        raise BarrierClose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BarrierClose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -67,7 +67,12 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
         return BarrierIncompleteSizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TString]) -> BarrierIncompleteSize:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BarrierIncompleteSize:
         """Counts the entries of a barrier that lack a component.
 
         An entry is there from the first BarrierInsertMany with its key on, and
@@ -97,6 +102,8 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
             ...     print(session.run(barrier_incomplete_size(pairs)))
             2
         """
+        if _unknown or _surplus:
+            raise BarrierIncompleteSize._create_refused(_surplus, _unknown)
         op: BarrierIncompleteSize = new(BarrierIncompleteSize)
         fast_path_error = None
         try:
@@ -112,7 +119,10 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
 
 @explained
 def barrier_incomplete_size(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the entries of a barrier that lack a component.
 
@@ -142,8 +152,8 @@ def barrier_incomplete_size(
         ...     print(session.run(barrier_incomplete_size(pairs)))
         2
     """
-    if _unknown:
-        raise BarrierIncompleteSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BarrierIncompleteSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -89,6 +89,8 @@ class BarrierInsertMany(Op):
         keys: StringOperand,
         values: AnyOperand[U],
         component_index: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> BarrierInsertMany:
         """Sets one component of entries of a barrier.
 
@@ -123,6 +125,8 @@ class BarrierInsertMany(Op):
             ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
             1
         """
+        if _unknown or _surplus:
+            raise BarrierInsertMany._create_refused(_surplus, _unknown)
         op: BarrierInsertMany = new(BarrierInsertMany)
         fast_path_error = None
         try:
@@ -154,7 +158,7 @@ def barrier_insert_many(
     keys: StringOperand,
     values: AnyOperand[U],
     component_index: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -191,8 +195,8 @@ def barrier_insert_many(
         ...     print(session.run(opwright.queue.barrier_ready_size(pairs)))
         1
     """
-    if _unknown:
-        raise BarrierInsertMany._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BarrierInsertMany._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

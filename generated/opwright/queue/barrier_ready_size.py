@@ -67,7 +67,12 @@ class BarrierReadySize(TensorOp[TInt32]):
         return BarrierReadySizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TString]) -> BarrierReadySize:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> BarrierReadySize:
         """Counts the complete entries of a barrier.
 
         These are the ones that BarrierTakeMany could take out now.
@@ -97,6 +102,8 @@ class BarrierReadySize(TensorOp[TInt32]):
             ...     print(session.run(barrier_ready_size(pairs)))
             3
         """
+        if _unknown or _surplus:
+            raise BarrierReadySize._create_refused(_surplus, _unknown)
         op: BarrierReadySize = new(BarrierReadySize)
         fast_path_error = None
         try:
@@ -110,7 +117,10 @@ class BarrierReadySize(TensorOp[TInt32]):
 
 @explained
 def barrier_ready_size(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the complete entries of a barrier.
 
@@ -140,8 +150,8 @@ def barrier_ready_size(
         ...     print(session.run(barrier_ready_size(pairs)))
         3
     """
-    if _unknown:
-        raise BarrierReadySize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BarrierReadySize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

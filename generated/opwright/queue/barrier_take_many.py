@@ -131,7 +131,10 @@ class BarrierTakeMany(Op):
             allow_small_batch: bool = default(False),
             wait_for_incomplete: bool = default(False),
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 allow_small_batch=allow_small_batch,
                 wait_for_incomplete=wait_for_incomplete,
@@ -158,6 +161,7 @@ class BarrierTakeMany(Op):
         num_elements: Operand[TInt32],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> BarrierTakeMany:
         """Takes complete entries out of a barrier, as a batch.
 
@@ -208,6 +212,8 @@ class BarrierTakeMany(Op):
             ...     print(session.run([taken.keys, taken.values[0]]))
             [array([b'a', b'b'], dtype=object), array([1, 2], dtype=int32)]
         """
+        if _unknown:
+            raise BarrierTakeMany._create_refused((), _unknown)
         op: BarrierTakeMany = new(BarrierTakeMany)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -262,7 +268,7 @@ def barrier_take_many(
     handle: TensorOperand[TString],
     num_elements: Operand[TInt32],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     allow_small_batch: bool = False,
     wait_for_incomplete: bool = False,
     timeout_ms: int = -1,
@@ -317,8 +323,8 @@ def barrier_take_many(
         ...     print(session.run([taken.keys, taken.values[0]]))
         [array([b'a', b'b'], dtype=object), array([1, 2], dtype=int32)]
     """
-    if _unknown:
-        raise BarrierTakeMany._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BarrierTakeMany._refused(_surplus, _unknown)
     fast_path_error = None
     _result: BarrierTakeManyOutputs
     try:

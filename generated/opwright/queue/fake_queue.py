@@ -69,7 +69,12 @@ class FakeQueue(TensorOp[TString]):
         return FakeQueueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, resource: TensorOperand[TResource]) -> FakeQueue:
+    def create(
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> FakeQueue:
         """Makes a handle for old queue ops of the handle of a new queue.
 
         The ops whose names end with V2 take queues as resources, their elders take
@@ -101,6 +106,8 @@ class FakeQueue(TensorOp[TString]):
             ...     print(session.run(opwright.queue.queue_size(fake_queue(new))))
             1
         """
+        if _unknown or _surplus:
+            raise FakeQueue._create_refused(_surplus, _unknown)
         op: FakeQueue = new(FakeQueue)
         fast_path_error = None
         try:
@@ -114,7 +121,10 @@ class FakeQueue(TensorOp[TString]):
 
 @explained
 def fake_queue(
-    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    resource: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Makes a handle for old queue ops of the handle of a new queue.
 
@@ -146,8 +156,8 @@ def fake_queue(
         ...     print(session.run(opwright.queue.queue_size(fake_queue(new))))
         1
     """
-    if _unknown:
-        raise FakeQueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FakeQueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

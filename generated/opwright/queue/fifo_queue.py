@@ -116,7 +116,10 @@ class FIFOQueue(TensorOp[TString]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -142,7 +145,10 @@ class FIFOQueue(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> FIFOQueue:
         """Makes a queue in order, for graphs of old; use FIFOQueueV2.
 
@@ -194,6 +200,8 @@ class FIFOQueue(TensorOp[TString]):
             ...     print(session.run(out[0]).tolist())
             [b'first', b'second', b'last']
         """
+        if _unknown:
+            raise FIFOQueue._create_refused((), _unknown)
         op: FIFOQueue = new(FIFOQueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -238,7 +246,7 @@ MERGE = FIFOQueue.Options.merge
 @explained
 def fifo_queue(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -294,8 +302,8 @@ def fifo_queue(
         ...     print(session.run(out[0]).tolist())
         [b'first', b'second', b'last']
     """
-    if _unknown:
-        raise FIFOQueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FIFOQueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -116,7 +116,10 @@ class FIFOQueueV2(TensorOp[TResource]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -142,7 +145,10 @@ class FIFOQueueV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> FIFOQueueV2:
         """Makes a queue that gives elements back in the order in which they came.
 
@@ -192,6 +198,8 @@ class FIFOQueueV2(TensorOp[TResource]):
             >>> out[0].numpy().tolist()
             [b'first', b'second', b'last']
         """
+        if _unknown:
+            raise FIFOQueueV2._create_refused((), _unknown)
         op: FIFOQueueV2 = new(FIFOQueueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -236,7 +244,7 @@ MERGE = FIFOQueueV2.Options.merge
 @explained
 def fifo_queue_v2(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -290,8 +298,8 @@ def fifo_queue_v2(
         >>> out[0].numpy().tolist()
         [b'first', b'second', b'last']
     """
-    if _unknown:
-        raise FIFOQueueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FIFOQueueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -92,7 +92,10 @@ class MapClear(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -118,7 +121,10 @@ class MapClear(Op):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> MapClear:
         """Removes all entries from a staging map.
 
@@ -159,6 +165,8 @@ class MapClear(Op):
             >>> queue.map_size(pair, shared_name='clear').numpy()
             np.int32(0)
         """
+        if _unknown:
+            raise MapClear._create_refused((), _unknown)
         op: MapClear = new(MapClear)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +211,7 @@ MERGE = MapClear.Options.merge
 @explained
 def map_clear(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -249,8 +257,8 @@ def map_clear(
         >>> queue.map_size(pair, shared_name='clear').numpy()
         np.int32(0)
     """
-    if _unknown:
-        raise MapClear._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapClear._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

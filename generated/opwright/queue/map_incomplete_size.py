@@ -100,7 +100,10 @@ class MapIncompleteSize(TensorOp[TInt32]):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -126,7 +129,10 @@ class MapIncompleteSize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> MapIncompleteSize:
         """Counts the entries of a staging map that lack a component.
 
@@ -170,6 +176,8 @@ class MapIncompleteSize(TensorOp[TInt32]):
             >>> map_incomplete_size(pair, shared_name='half').numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise MapIncompleteSize._create_refused((), _unknown)
         op: MapIncompleteSize = new(MapIncompleteSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +222,7 @@ MERGE = MapIncompleteSize.Options.merge
 @explained
 def map_incomplete_size(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -263,8 +271,8 @@ def map_incomplete_size(
         >>> map_incomplete_size(pair, shared_name='half').numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise MapIncompleteSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapIncompleteSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

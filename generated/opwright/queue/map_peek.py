@@ -118,7 +118,10 @@ class MapPeek(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -149,6 +152,7 @@ class MapPeek(Op):
         indices: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> MapPeek:
         """Reads components of an entry of a staging map.
 
@@ -200,6 +204,8 @@ class MapPeek(Op):
             >>> queue.map_size(pair, shared_name='peek').numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise MapPeek._create_refused((), _unknown)
         op: MapPeek = new(MapPeek)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def map_peek(
     key: Operand[TInt64],
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -318,8 +324,8 @@ def map_peek(
         >>> queue.map_size(pair, shared_name='peek').numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise MapPeek._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapPeek._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -100,7 +100,10 @@ class MapSize(TensorOp[TInt32]):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -126,7 +129,10 @@ class MapSize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> MapSize:
         """Counts the complete entries of a staging map.
 
@@ -170,6 +176,8 @@ class MapSize(TensorOp[TInt32]):
             >>> map_size(pair, shared_name='full').numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise MapSize._create_refused((), _unknown)
         op: MapSize = new(MapSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +222,7 @@ MERGE = MapSize.Options.merge
 @explained
 def map_size(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -262,8 +270,8 @@ def map_size(
         >>> map_size(pair, shared_name='full').numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise MapSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -118,7 +118,10 @@ class MapUnstage(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -149,6 +152,7 @@ class MapUnstage(Op):
         indices: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> MapUnstage:
         """Takes components of an entry out of a staging map.
 
@@ -200,6 +204,8 @@ class MapUnstage(Op):
             >>> map_unstage(7, [1], [tf.int32], shared_name='take')[0].numpy()
             np.int32(10)
         """
+        if _unknown:
+            raise MapUnstage._create_refused((), _unknown)
         op: MapUnstage = new(MapUnstage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def map_unstage(
     key: Operand[TInt64],
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -318,8 +324,8 @@ def map_unstage(
         >>> map_unstage(7, [1], [tf.int32], shared_name='take')[0].numpy()
         np.int32(10)
     """
-    if _unknown:
-        raise MapUnstage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapUnstage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

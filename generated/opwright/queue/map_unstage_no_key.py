@@ -125,7 +125,10 @@ class MapUnstageNoKey(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -155,6 +158,7 @@ class MapUnstageNoKey(Op):
         indices: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> MapUnstageNoKey:
         """Takes some entry out of a staging map.
 
@@ -204,6 +208,8 @@ class MapUnstageNoKey(Op):
             >>> map_unstage_no_key([0], [tf.int32], shared_name='a').key.numpy()
             np.int64(4)
         """
+        if _unknown:
+            raise MapUnstageNoKey._create_refused((), _unknown)
         op: MapUnstageNoKey = new(MapUnstageNoKey)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -259,7 +265,7 @@ MERGE = MapUnstageNoKey.Options.merge
 def map_unstage_no_key(
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -313,8 +319,8 @@ def map_unstage_no_key(
         >>> map_unstage_no_key([0], [tf.int32], shared_name='a').key.numpy()
         np.int64(4)
     """
-    if _unknown:
-        raise MapUnstageNoKey._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MapUnstageNoKey._refused(_surplus, _unknown)
     fast_path_error = None
     _result: MapUnstageNoKeyOutputs
     try:

@@ -92,7 +92,10 @@ class OrderedMapClear(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -118,7 +121,10 @@ class OrderedMapClear(Op):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapClear:
         """Removes all entries from a staging map, sorted by keys.
 
@@ -159,6 +165,8 @@ class OrderedMapClear(Op):
             >>> queue.ordered_map_size(pair, shared_name='clear').numpy()
             np.int32(0)
         """
+        if _unknown:
+            raise OrderedMapClear._create_refused((), _unknown)
         op: OrderedMapClear = new(OrderedMapClear)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +211,7 @@ MERGE = OrderedMapClear.Options.merge
 @explained
 def ordered_map_clear(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -249,8 +257,8 @@ def ordered_map_clear(
         >>> queue.ordered_map_size(pair, shared_name='clear').numpy()
         np.int32(0)
     """
-    if _unknown:
-        raise OrderedMapClear._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapClear._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -102,7 +102,10 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -128,7 +131,10 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapIncompleteSize:
         """Counts the entries of a staging map that lack a component.
 
@@ -172,6 +178,8 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
             >>> ordered_map_incomplete_size(pair, shared_name='half').numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise OrderedMapIncompleteSize._create_refused((), _unknown)
         op: OrderedMapIncompleteSize = new(OrderedMapIncompleteSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +224,7 @@ MERGE = OrderedMapIncompleteSize.Options.merge
 @explained
 def ordered_map_incomplete_size(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -265,8 +273,8 @@ def ordered_map_incomplete_size(
         >>> ordered_map_incomplete_size(pair, shared_name='half').numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise OrderedMapIncompleteSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapIncompleteSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

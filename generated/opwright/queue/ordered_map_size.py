@@ -101,7 +101,10 @@ class OrderedMapSize(TensorOp[TInt32]):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -127,7 +130,10 @@ class OrderedMapSize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapSize:
         """Counts the complete entries of a staging map, sorted by keys.
 
@@ -172,6 +178,8 @@ class OrderedMapSize(TensorOp[TInt32]):
             >>> ordered_map_size(pair, shared_name='full').numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise OrderedMapSize._create_refused((), _unknown)
         op: OrderedMapSize = new(OrderedMapSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +224,7 @@ MERGE = OrderedMapSize.Options.merge
 @explained
 def ordered_map_size(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -266,8 +274,8 @@ def ordered_map_size(
         >>> ordered_map_size(pair, shared_name='full').numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise OrderedMapSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

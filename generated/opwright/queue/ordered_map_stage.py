@@ -121,7 +121,10 @@ class OrderedMapStage(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -153,6 +156,7 @@ class OrderedMapStage(Op):
         values: Sequence[AnyOperand[AnyDType]],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapStage:
         """Puts components of an entry into a staging map, sorted by keys.
 
@@ -204,6 +208,8 @@ class OrderedMapStage(Op):
             >>> [one.numpy() for one in got]
             [np.int32(1), np.int32(10)]
         """
+        if _unknown:
+            raise OrderedMapStage._create_refused((), _unknown)
         op: OrderedMapStage = new(OrderedMapStage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -269,7 +275,7 @@ def ordered_map_stage(
     indices: Operand[TInt32],
     values: Sequence[AnyOperand[AnyDType]],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -325,8 +331,8 @@ def ordered_map_stage(
         >>> [one.numpy() for one in got]
         [np.int32(1), np.int32(10)]
     """
-    if _unknown:
-        raise OrderedMapStage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapStage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -121,7 +121,10 @@ class OrderedMapUnstage(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -152,6 +155,7 @@ class OrderedMapUnstage(Op):
         indices: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapUnstage:
         """Takes components of an entry out of a staging map, sorted by keys.
 
@@ -204,6 +208,8 @@ class OrderedMapUnstage(Op):
             >>> ordered_map_unstage(7, [1], [tf.int32], shared_name='take')[0].numpy()
             np.int32(10)
         """
+        if _unknown:
+            raise OrderedMapUnstage._create_refused((), _unknown)
         op: OrderedMapUnstage = new(OrderedMapUnstage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -267,7 +273,7 @@ def ordered_map_unstage(
     key: Operand[TInt64],
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -324,8 +330,8 @@ def ordered_map_unstage(
         >>> ordered_map_unstage(7, [1], [tf.int32], shared_name='take')[0].numpy()
         np.int32(10)
     """
-    if _unknown:
-        raise OrderedMapUnstage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapUnstage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

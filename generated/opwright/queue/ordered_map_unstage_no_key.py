@@ -130,7 +130,10 @@ class OrderedMapUnstageNoKey(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -160,6 +163,7 @@ class OrderedMapUnstageNoKey(Op):
         indices: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OrderedMapUnstageNoKey:
         """Takes the entry of the smallest key out of a staging map.
 
@@ -210,6 +214,8 @@ class OrderedMapUnstageNoKey(Op):
             >>> ordered_map_unstage_no_key([0], [tf.int32], shared_name='a').key.numpy()
             np.int64(4)
         """
+        if _unknown:
+            raise OrderedMapUnstageNoKey._create_refused((), _unknown)
         op: OrderedMapUnstageNoKey = new(OrderedMapUnstageNoKey)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ MERGE = OrderedMapUnstageNoKey.Options.merge
 def ordered_map_unstage_no_key(
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -320,8 +326,8 @@ def ordered_map_unstage_no_key(
         >>> ordered_map_unstage_no_key([0], [tf.int32], shared_name='a').key.numpy()
         np.int64(4)
     """
-    if _unknown:
-        raise OrderedMapUnstageNoKey._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OrderedMapUnstageNoKey._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OrderedMapUnstageNoKeyOutputs
     try:

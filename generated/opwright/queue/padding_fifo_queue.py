@@ -121,7 +121,10 @@ class PaddingFIFOQueue(TensorOp[TString]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -147,7 +150,10 @@ class PaddingFIFOQueue(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> PaddingFIFOQueue:
         """Makes a queue that pads elements, for graphs of old; see
         PaddingFIFOQueueV2.
@@ -202,6 +208,8 @@ class PaddingFIFOQueue(TensorOp[TString]):
             [[1 2 3]
              [4 0 0]]
         """
+        if _unknown:
+            raise PaddingFIFOQueue._create_refused((), _unknown)
         op: PaddingFIFOQueue = new(PaddingFIFOQueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +254,7 @@ MERGE = PaddingFIFOQueue.Options.merge
 @explained
 def padding_fifo_queue(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -305,8 +313,8 @@ def padding_fifo_queue(
         [[1 2 3]
          [4 0 0]]
     """
-    if _unknown:
-        raise PaddingFIFOQueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PaddingFIFOQueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -120,7 +120,10 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -146,7 +149,10 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> PaddingFIFOQueueV2:
         """Makes a queue in order, that pads elements to one size when batched.
 
@@ -199,6 +205,8 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
             array([[1, 2, 3],
                    [4, 0, 0]], dtype=int32)
         """
+        if _unknown:
+            raise PaddingFIFOQueueV2._create_refused((), _unknown)
         op: PaddingFIFOQueueV2 = new(PaddingFIFOQueueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -243,7 +251,7 @@ MERGE = PaddingFIFOQueueV2.Options.merge
 @explained
 def padding_fifo_queue_v2(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -301,8 +309,8 @@ def padding_fifo_queue_v2(
         array([[1, 2, 3],
                [4, 0, 0]], dtype=int32)
     """
-    if _unknown:
-        raise PaddingFIFOQueueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PaddingFIFOQueueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

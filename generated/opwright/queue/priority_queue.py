@@ -118,7 +118,10 @@ class PriorityQueue(TensorOp[TString]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 component_types=component_types,
                 capacity=capacity,
@@ -144,7 +147,7 @@ class PriorityQueue(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, shapes: Sequence[ShapeLike], *options: Options
+        scope: Scope, shapes: Sequence[ShapeLike], *options: Options, **_unknown: Never
     ) -> PriorityQueue:
         """Makes a queue by priority, for graphs of old; use PriorityQueueV2.
 
@@ -197,6 +200,8 @@ class PriorityQueue(TensorOp[TString]):
             ...     print(session.run(out[1]).tolist())
             [b'a', b'b', b'c']
         """
+        if _unknown:
+            raise PriorityQueue._create_refused((), _unknown)
         op: PriorityQueue = new(PriorityQueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -241,7 +246,7 @@ MERGE = PriorityQueue.Options.merge
 @explained
 def priority_queue(
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     component_types: Sequence[AnyDTypeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -298,8 +303,8 @@ def priority_queue(
         ...     print(session.run(out[1]).tolist())
         [b'a', b'b', b'c']
     """
-    if _unknown:
-        raise PriorityQueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PriorityQueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

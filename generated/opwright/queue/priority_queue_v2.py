@@ -118,7 +118,10 @@ class PriorityQueueV2(TensorOp[TResource]):
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 component_types=component_types,
                 capacity=capacity,
@@ -144,7 +147,7 @@ class PriorityQueueV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, shapes: Sequence[ShapeLike], *options: Options
+        scope: Scope, shapes: Sequence[ShapeLike], *options: Options, **_unknown: Never
     ) -> PriorityQueueV2:
         """Makes a queue that gives back the element of the smallest number first.
 
@@ -195,6 +198,8 @@ class PriorityQueueV2(TensorOp[TResource]):
             >>> out[0].numpy().tolist(), out[1].numpy().tolist()
             ([1, 2, 3], [b'first', b'second', b'last'])
         """
+        if _unknown:
+            raise PriorityQueueV2._create_refused((), _unknown)
         op: PriorityQueueV2 = new(PriorityQueueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -239,7 +244,7 @@ MERGE = PriorityQueueV2.Options.merge
 @explained
 def priority_queue_v2(
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     component_types: Sequence[AnyDTypeLike] = (),
     capacity: int = -1,
     container: StringLike = "",
@@ -295,8 +300,8 @@ def priority_queue_v2(
         >>> out[0].numpy().tolist(), out[1].numpy().tolist()
         ([1, 2, 3], [b'first', b'second', b'last'])
     """
-    if _unknown:
-        raise PriorityQueueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PriorityQueueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -82,7 +82,10 @@ class QueueClose(Op):
             self,
             *,
             cancel_pending_enqueues: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(cancel_pending_enqueues=cancel_pending_enqueues)
 
         def with_cancel_pending_enqueues(self, cancel_pending_enqueues: bool) -> Self:
@@ -94,7 +97,10 @@ class QueueClose(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TString], *options: Options
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *options: Options,
+        **_unknown: Never,
     ) -> QueueClose:
         """Closes a queue: nothing more goes in, for graphs of old.
 
@@ -132,6 +138,8 @@ class QueueClose(Op):
             ...     print(session.run(opwright.queue.queue_is_closed(queue)))
             True
         """
+        if _unknown:
+            raise QueueClose._create_refused((), _unknown)
         op: QueueClose = new(QueueClose)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -163,7 +171,7 @@ MERGE = QueueClose.Options.merge
 @explained
 def queue_close(
     handle: TensorOperand[TString],
-    *,
+    *_surplus: Never,
     cancel_pending_enqueues: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -203,8 +211,8 @@ def queue_close(
         ...     print(session.run(opwright.queue.queue_is_closed(queue)))
         True
     """
-    if _unknown:
-        raise QueueClose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueClose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -78,7 +78,10 @@ class QueueCloseV2(Op):
             self,
             *,
             cancel_pending_enqueues: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(cancel_pending_enqueues=cancel_pending_enqueues)
 
         def with_cancel_pending_enqueues(self, cancel_pending_enqueues: bool) -> Self:
@@ -90,7 +93,10 @@ class QueueCloseV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], *options: Options
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *options: Options,
+        **_unknown: Never,
     ) -> QueueCloseV2:
         """Closes a queue: nothing more goes in.
 
@@ -123,6 +129,8 @@ class QueueCloseV2(Op):
             >>> queue.is_closed().numpy()
             np.True_
         """
+        if _unknown:
+            raise QueueCloseV2._create_refused((), _unknown)
         op: QueueCloseV2 = new(QueueCloseV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -154,7 +162,7 @@ MERGE = QueueCloseV2.Options.merge
 @explained
 def queue_close_v2(
     handle: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     cancel_pending_enqueues: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -189,8 +197,8 @@ def queue_close_v2(
         >>> queue.is_closed().numpy()
         np.True_
     """
-    if _unknown:
-        raise QueueCloseV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueCloseV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -97,7 +97,10 @@ class QueueDequeue(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -113,6 +116,7 @@ class QueueDequeue(Op):
         handle: TensorOperand[TString],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeue:
         """Takes one element out of a queue, for graphs of old.
 
@@ -154,6 +158,8 @@ class QueueDequeue(Op):
             ...     print(session.run(queue_dequeue(queue, [tf.int32])))
             [np.int32(5)]
         """
+        if _unknown:
+            raise QueueDequeue._create_refused((), _unknown)
         op: QueueDequeue = new(QueueDequeue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -188,7 +194,7 @@ MERGE = QueueDequeue.Options.merge
 def queue_dequeue(
     handle: TensorOperand[TString],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -232,8 +238,8 @@ def queue_dequeue(
         ...     print(session.run(queue_dequeue(queue, [tf.int32])))
         [np.int32(5)]
     """
-    if _unknown:
-        raise QueueDequeue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

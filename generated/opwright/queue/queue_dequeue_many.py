@@ -109,7 +109,10 @@ class QueueDequeueMany(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -126,6 +129,7 @@ class QueueDequeueMany(Op):
         n: Operand[TInt32],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeueMany:
         """Takes elements out of a queue and stacks them into a batch, for graphs of
         old.
@@ -173,6 +177,8 @@ class QueueDequeueMany(Op):
             [array([[1, 2],
                    [3, 4]], dtype=int32)]
         """
+        if _unknown:
+            raise QueueDequeueMany._create_refused((), _unknown)
         op: QueueDequeueMany = new(QueueDequeueMany)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def queue_dequeue_many(
     handle: TensorOperand[TString],
     n: Operand[TInt32],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +274,8 @@ def queue_dequeue_many(
         [array([[1, 2],
                [3, 4]], dtype=int32)]
     """
-    if _unknown:
-        raise QueueDequeueMany._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeueMany._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -102,7 +102,10 @@ class QueueDequeueManyV2(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -119,6 +122,7 @@ class QueueDequeueManyV2(Op):
         n: Operand[TInt32],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeueManyV2:
         """Takes elements out of a queue and stacks them into a batch.
 
@@ -159,6 +163,8 @@ class QueueDequeueManyV2(Op):
             array([[1, 2],
                    [3, 4]], dtype=int32)
         """
+        if _unknown:
+            raise QueueDequeueManyV2._create_refused((), _unknown)
         op: QueueDequeueManyV2 = new(QueueDequeueManyV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -204,7 +210,7 @@ def queue_dequeue_many_v2(
     handle: TensorOperand[TResource],
     n: Operand[TInt32],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -248,8 +254,8 @@ def queue_dequeue_many_v2(
         array([[1, 2],
                [3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise QueueDequeueManyV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeueManyV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -103,7 +103,10 @@ class QueueDequeueUpTo(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -120,6 +123,7 @@ class QueueDequeueUpTo(Op):
         n: Operand[TInt32],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeueUpTo:
         """Takes up to a batch out of a queue, for graphs of old.
 
@@ -162,6 +166,8 @@ class QueueDequeueUpTo(Op):
             ...     print(session.run(queue_dequeue_up_to(queue, 5, [tf.int32])))
             [array([1, 2, 3], dtype=int32)]
         """
+        if _unknown:
+            raise QueueDequeueUpTo._create_refused((), _unknown)
         op: QueueDequeueUpTo = new(QueueDequeueUpTo)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ def queue_dequeue_up_to(
     handle: TensorOperand[TString],
     n: Operand[TInt32],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -253,8 +259,8 @@ def queue_dequeue_up_to(
         ...     print(session.run(queue_dequeue_up_to(queue, 5, [tf.int32])))
         [array([1, 2, 3], dtype=int32)]
     """
-    if _unknown:
-        raise QueueDequeueUpTo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeueUpTo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

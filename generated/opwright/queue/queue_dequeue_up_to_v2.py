@@ -103,7 +103,10 @@ class QueueDequeueUpToV2(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -120,6 +123,7 @@ class QueueDequeueUpToV2(Op):
         n: Operand[TInt32],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeueUpToV2:
         """Takes elements out of a queue, fewer where it is closed and has no more.
 
@@ -159,6 +163,8 @@ class QueueDequeueUpToV2(Op):
             [1 2]
             [3]
         """
+        if _unknown:
+            raise QueueDequeueUpToV2._create_refused((), _unknown)
         op: QueueDequeueUpToV2 = new(QueueDequeueUpToV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -204,7 +210,7 @@ def queue_dequeue_up_to_v2(
     handle: TensorOperand[TResource],
     n: Operand[TInt32],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -247,8 +253,8 @@ def queue_dequeue_up_to_v2(
         [1 2]
         [3]
     """
-    if _unknown:
-        raise QueueDequeueUpToV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeueUpToV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -93,7 +93,10 @@ class QueueDequeueV2(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -109,6 +112,7 @@ class QueueDequeueV2(Op):
         handle: TensorOperand[TResource],
         component_types: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueDequeueV2:
         """Takes one element out of a queue.
 
@@ -146,6 +150,8 @@ class QueueDequeueV2(Op):
             >>> [queue_dequeue_v2(line.queue_ref, [tf.int32])[0].numpy() for _ in range(3)]
             [np.int32(5), np.int32(6), np.int32(7)]
         """
+        if _unknown:
+            raise QueueDequeueV2._create_refused((), _unknown)
         op: QueueDequeueV2 = new(QueueDequeueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -180,7 +186,7 @@ MERGE = QueueDequeueV2.Options.merge
 def queue_dequeue_v2(
     handle: TensorOperand[TResource],
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -220,8 +226,8 @@ def queue_dequeue_v2(
         >>> [queue_dequeue_v2(line.queue_ref, [tf.int32])[0].numpy() for _ in range(3)]
         [np.int32(5), np.int32(6), np.int32(7)]
     """
-    if _unknown:
-        raise QueueDequeueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueDequeueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

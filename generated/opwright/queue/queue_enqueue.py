@@ -95,7 +95,10 @@ class QueueEnqueue(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -111,6 +114,7 @@ class QueueEnqueue(Op):
         handle: TensorOperand[TString],
         components: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueEnqueue:
         """Puts one element into a queue, for graphs of old.
 
@@ -148,6 +152,8 @@ class QueueEnqueue(Op):
             ...     print(session.run(opwright.queue.queue_size(queue)))
             1
         """
+        if _unknown:
+            raise QueueEnqueue._create_refused((), _unknown)
         op: QueueEnqueue = new(QueueEnqueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -181,7 +187,7 @@ MERGE = QueueEnqueue.Options.merge
 def queue_enqueue(
     handle: TensorOperand[TString],
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -222,8 +228,8 @@ def queue_enqueue(
         ...     print(session.run(opwright.queue.queue_size(queue)))
         1
     """
-    if _unknown:
-        raise QueueEnqueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueEnqueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

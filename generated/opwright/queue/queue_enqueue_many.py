@@ -97,7 +97,10 @@ class QueueEnqueueMany(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -113,6 +116,7 @@ class QueueEnqueueMany(Op):
         handle: TensorOperand[TString],
         components: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueEnqueueMany:
         """Puts each row of some tensors into a queue, for graphs of old.
 
@@ -152,6 +156,8 @@ class QueueEnqueueMany(Op):
             ...     print(session.run(opwright.queue.queue_size(queue)))
             3
         """
+        if _unknown:
+            raise QueueEnqueueMany._create_refused((), _unknown)
         op: QueueEnqueueMany = new(QueueEnqueueMany)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +191,7 @@ MERGE = QueueEnqueueMany.Options.merge
 def queue_enqueue_many(
     handle: TensorOperand[TString],
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -228,8 +234,8 @@ def queue_enqueue_many(
         ...     print(session.run(opwright.queue.queue_size(queue)))
         3
     """
-    if _unknown:
-        raise QueueEnqueueMany._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueEnqueueMany._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -95,7 +95,10 @@ class QueueEnqueueManyV2(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -111,6 +114,7 @@ class QueueEnqueueManyV2(Op):
         handle: TensorOperand[TResource],
         components: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueEnqueueManyV2:
         """Puts each row of some tensors into a queue, as an element of its own.
 
@@ -145,6 +149,8 @@ class QueueEnqueueManyV2(Op):
             >>> numbers.dequeue().numpy(), numbers.size().numpy()
             (np.int32(5), np.int32(2))
         """
+        if _unknown:
+            raise QueueEnqueueManyV2._create_refused((), _unknown)
         op: QueueEnqueueManyV2 = new(QueueEnqueueManyV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -178,7 +184,7 @@ MERGE = QueueEnqueueManyV2.Options.merge
 def queue_enqueue_many_v2(
     handle: TensorOperand[TResource],
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -216,8 +222,8 @@ def queue_enqueue_many_v2(
         >>> numbers.dequeue().numpy(), numbers.size().numpy()
         (np.int32(5), np.int32(2))
     """
-    if _unknown:
-        raise QueueEnqueueManyV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueEnqueueManyV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

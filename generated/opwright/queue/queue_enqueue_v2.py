@@ -91,7 +91,10 @@ class QueueEnqueueV2(Op):
             self,
             *,
             timeout_ms: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -107,6 +110,7 @@ class QueueEnqueueV2(Op):
         handle: TensorOperand[TResource],
         components: Sequence[AnyOperand[AnyDType]],
         *options: Options,
+        **_unknown: Never,
     ) -> QueueEnqueueV2:
         """Puts one element into a queue.
 
@@ -139,6 +143,8 @@ class QueueEnqueueV2(Op):
             >>> mail.size().numpy()
             np.int32(1)
         """
+        if _unknown:
+            raise QueueEnqueueV2._create_refused((), _unknown)
         op: QueueEnqueueV2 = new(QueueEnqueueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +178,7 @@ MERGE = QueueEnqueueV2.Options.merge
 def queue_enqueue_v2(
     handle: TensorOperand[TResource],
     components: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     timeout_ms: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -208,8 +214,8 @@ def queue_enqueue_v2(
         >>> mail.size().numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise QueueEnqueueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueEnqueueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

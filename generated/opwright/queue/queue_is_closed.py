@@ -67,7 +67,12 @@ class QueueIsClosed(TensorOp[TBool]):
         return QueueIsClosedInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TString]) -> QueueIsClosed:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> QueueIsClosed:
         """Tells whether a queue is closed, for graphs of old.
 
         It is QueueIsClosedV2 for handles that are references, as of FIFOQueue, in
@@ -98,6 +103,8 @@ class QueueIsClosed(TensorOp[TBool]):
             ...     print(session.run(queue_is_closed(queue)))
             False
         """
+        if _unknown or _surplus:
+            raise QueueIsClosed._create_refused(_surplus, _unknown)
         op: QueueIsClosed = new(QueueIsClosed)
         fast_path_error = None
         try:
@@ -111,7 +118,10 @@ class QueueIsClosed(TensorOp[TBool]):
 
 @explained
 def queue_is_closed(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells whether a queue is closed, for graphs of old.
 
@@ -142,8 +152,8 @@ def queue_is_closed(
         ...     print(session.run(queue_is_closed(queue)))
         False
     """
-    if _unknown:
-        raise QueueIsClosed._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueIsClosed._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -64,7 +64,12 @@ class QueueIsClosedV2(TensorOp[TBool]):
         return QueueIsClosedV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TResource]) -> QueueIsClosedV2:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> QueueIsClosedV2:
         """Tells whether a queue is closed.
 
         True from QueueCloseV2 on, even while elements are left in the queue:
@@ -91,6 +96,8 @@ class QueueIsClosedV2(TensorOp[TBool]):
             >>> queue_is_closed_v2(queue.queue_ref).numpy()
             np.False_
         """
+        if _unknown or _surplus:
+            raise QueueIsClosedV2._create_refused(_surplus, _unknown)
         op: QueueIsClosedV2 = new(QueueIsClosedV2)
         fast_path_error = None
         try:
@@ -106,7 +113,10 @@ class QueueIsClosedV2(TensorOp[TBool]):
 
 @explained
 def queue_is_closed_v2(
-    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Tells whether a queue is closed.
 
@@ -133,8 +143,8 @@ def queue_is_closed_v2(
         >>> queue_is_closed_v2(queue.queue_ref).numpy()
         np.False_
     """
-    if _unknown:
-        raise QueueIsClosedV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueIsClosedV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -69,7 +69,12 @@ class QueueSize(TensorOp[TInt32]):
         return QueueSizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TString]) -> QueueSize:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> QueueSize:
         """Counts the elements of a queue, for graphs of old.
 
         It is QueueSizeV2 for handles that are references, as of FIFOQueue, in graphs
@@ -101,6 +106,8 @@ class QueueSize(TensorOp[TInt32]):
             ...     print(session.run(queue_size(queue)))
             3
         """
+        if _unknown or _surplus:
+            raise QueueSize._create_refused(_surplus, _unknown)
         op: QueueSize = new(QueueSize)
         fast_path_error = None
         try:
@@ -114,7 +121,10 @@ class QueueSize(TensorOp[TInt32]):
 
 @explained
 def queue_size(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the elements of a queue, for graphs of old.
 
@@ -147,8 +157,8 @@ def queue_size(
         ...     print(session.run(queue_size(queue)))
         3
     """
-    if _unknown:
-        raise QueueSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -65,7 +65,12 @@ class QueueSizeV2(TensorOp[TInt32]):
         return QueueSizeV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TResource]) -> QueueSizeV2:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> QueueSizeV2:
         """Counts the elements of a queue.
 
         Elements that an enqueue still waits with are not counted. Where others use the
@@ -92,6 +97,8 @@ class QueueSizeV2(TensorOp[TInt32]):
             >>> queue_size_v2(queue.queue_ref).numpy()
             np.int32(3)
         """
+        if _unknown or _surplus:
+            raise QueueSizeV2._create_refused(_surplus, _unknown)
         op: QueueSizeV2 = new(QueueSizeV2)
         fast_path_error = None
         try:
@@ -105,7 +112,10 @@ class QueueSizeV2(TensorOp[TInt32]):
 
 @explained
 def queue_size_v2(
-    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the elements of a queue.
 
@@ -133,8 +143,8 @@ def queue_size_v2(
         >>> queue_size_v2(queue.queue_ref).numpy()
         np.int32(3)
     """
-    if _unknown:
-        raise QueueSizeV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise QueueSizeV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

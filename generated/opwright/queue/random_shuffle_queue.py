@@ -140,7 +140,10 @@ class RandomShuffleQueue(TensorOp[TString]):
             seed2: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -178,7 +181,10 @@ class RandomShuffleQueue(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> RandomShuffleQueue:
         """Makes a queue in random order, for graphs of old; see
         RandomShuffleQueueV2.
@@ -236,6 +242,8 @@ class RandomShuffleQueue(TensorOp[TString]):
             ...     print(session.run(out[0]).tolist())
             [4, 1, 0, 5, 2, 3]
         """
+        if _unknown:
+            raise RandomShuffleQueue._create_refused((), _unknown)
         op: RandomShuffleQueue = new(RandomShuffleQueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -289,7 +297,7 @@ MERGE = RandomShuffleQueue.Options.merge
 @explained
 def random_shuffle_queue(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     min_after_dequeue: int = 0,
@@ -354,8 +362,8 @@ def random_shuffle_queue(
         ...     print(session.run(out[0]).tolist())
         [4, 1, 0, 5, 2, 3]
     """
-    if _unknown:
-        raise RandomShuffleQueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomShuffleQueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

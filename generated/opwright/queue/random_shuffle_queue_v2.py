@@ -138,7 +138,10 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
             seed2: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes,
                 capacity=capacity,
@@ -176,7 +179,10 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, component_types: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        component_types: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> RandomShuffleQueueV2:
         """Makes a queue that gives back elements in random order.
 
@@ -233,6 +239,8 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
             ...     print(session.run(out[0]).tolist())
             [4, 1, 0, 5, 2, 3]
         """
+        if _unknown:
+            raise RandomShuffleQueueV2._create_refused((), _unknown)
         op: RandomShuffleQueueV2 = new(RandomShuffleQueueV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -286,7 +294,7 @@ MERGE = RandomShuffleQueueV2.Options.merge
 @explained
 def random_shuffle_queue_v2(
     component_types: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = (),
     capacity: int = -1,
     min_after_dequeue: int = 0,
@@ -351,8 +359,8 @@ def random_shuffle_queue_v2(
         ...     print(session.run(out[0]).tolist())
         [4, 1, 0, 5, 2, 3]
     """
-    if _unknown:
-        raise RandomShuffleQueueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomShuffleQueueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -84,7 +84,10 @@ class Stack(TensorOp[TString]):
             self,
             *,
             stack_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(stack_name=stack_name)
 
         def with_stack_name(self, stack_name: StringLike) -> Self:
@@ -95,7 +98,9 @@ class Stack(TensorOp[TString]):
         return StackInputs(self)
 
     @staticmethod
-    def create(scope: Scope, elem_type: AnyDTypeLike, *options: Options) -> Stack:
+    def create(
+        scope: Scope, elem_type: AnyDTypeLike, *options: Options, **_unknown: Never
+    ) -> Stack:
         """Makes a stack, for graphs of old; use StackV2.
 
         It is StackV2 without a limit, and with a handle that is a reference to two
@@ -129,6 +134,8 @@ class Stack(TensorOp[TString]):
             ...     print(session.run(pop))
             5
         """
+        if _unknown:
+            raise Stack._create_refused((), _unknown)
         op: Stack = new(Stack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -161,7 +168,7 @@ MERGE = Stack.Options.merge
 @explained
 def stack(
     elem_type: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     stack_name: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -198,8 +205,8 @@ def stack(
         ...     print(session.run(pop))
         5
     """
-    if _unknown:
-        raise Stack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Stack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

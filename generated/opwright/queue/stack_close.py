@@ -57,7 +57,12 @@ class StackClose(Op):
         return StackCloseInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TString]) -> StackClose:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> StackClose:
         """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
         It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
@@ -79,6 +84,8 @@ class StackClose(Op):
             ...     pile = opwright.queue.stack(tf.int32)
             ...     session.run(stack_close(pile))
         """
+        if _unknown or _surplus:
+            raise StackClose._create_refused(_surplus, _unknown)
         op: StackClose = new(StackClose)
         fast_path_error = None
         try:
@@ -92,7 +99,10 @@ class StackClose(Op):
 
 @explained
 def stack_close(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
@@ -115,8 +125,8 @@ def stack_close(
         ...     pile = opwright.queue.stack(tf.int32)
         ...     session.run(stack_close(pile))
     """
-    if _unknown:
-        raise StackClose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackClose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

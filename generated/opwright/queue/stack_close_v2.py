@@ -62,7 +62,12 @@ class StackCloseV2(Op):
         return StackCloseV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TResource]) -> StackCloseV2:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> StackCloseV2:
         """Drops the tensors of a stack, and lets nothing more in or out.
 
         Whoever pushes or pops afterwards is refused. Without it the tensors go when the
@@ -89,6 +94,8 @@ class StackCloseV2(Op):
             ...     with tf.control_dependencies([push]):
             ...         session.run(stack_close_v2(stack))
         """
+        if _unknown or _surplus:
+            raise StackCloseV2._create_refused(_surplus, _unknown)
         op: StackCloseV2 = new(StackCloseV2)
         fast_path_error = None
         try:
@@ -102,7 +109,10 @@ class StackCloseV2(Op):
 
 @explained
 def stack_close_v2(
-    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Drops the tensors of a stack, and lets nothing more in or out.
 
@@ -130,8 +140,8 @@ def stack_close_v2(
         ...     with tf.control_dependencies([push]):
         ...         session.run(stack_close_v2(stack))
     """
-    if _unknown:
-        raise StackCloseV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackCloseV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -83,6 +83,8 @@ class StackPop(TensorOp[ElemType]):
         scope: Scope,
         handle: TensorOperand[TString],
         elem_type: type[UElemType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StackPop[UElemType]:
         """Takes a tensor off a stack, for graphs of old; use StackPopV2.
 
@@ -113,6 +115,8 @@ class StackPop(TensorOp[ElemType]):
             ...     print(session.run(pop))
             5
         """
+        if _unknown or _surplus:
+            raise StackPop._create_refused(_surplus, _unknown)
         op: StackPop[UElemType] = new(StackPop)
         fast_path_error = None
         try:
@@ -135,7 +139,7 @@ class StackPop(TensorOp[ElemType]):
 def stack_pop(
     handle: TensorOperand[TString],
     elem_type: type[UElemType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UElemType]:
@@ -168,8 +172,8 @@ def stack_pop(
         ...     print(session.run(pop))
         5
     """
-    if _unknown:
-        raise StackPop._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackPop._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UElemType]
     try:

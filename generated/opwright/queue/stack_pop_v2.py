@@ -81,6 +81,8 @@ class StackPopV2(TensorOp[ElemType]):
         scope: Scope,
         handle: TensorOperand[TResource],
         elem_type: type[UElemType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StackPopV2[UElemType]:
         """Takes the topmost tensor off a stack.
 
@@ -109,6 +111,8 @@ class StackPopV2(TensorOp[ElemType]):
             >>> stack_pop_v2(stack, tf.int32).numpy()
             array([0, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StackPopV2._create_refused(_surplus, _unknown)
         op: StackPopV2[UElemType] = new(StackPopV2)
         fast_path_error = None
         try:
@@ -131,7 +135,7 @@ class StackPopV2(TensorOp[ElemType]):
 def stack_pop_v2(
     handle: TensorOperand[TResource],
     elem_type: type[UElemType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UElemType]:
@@ -162,8 +166,8 @@ def stack_pop_v2(
         >>> stack_pop_v2(stack, tf.int32).numpy()
         array([0, 1], dtype=int32)
     """
-    if _unknown:
-        raise StackPopV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackPopV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UElemType]
     try:

@@ -93,7 +93,10 @@ class StackPush(TensorOp[T]):
             self,
             *,
             swap_memory: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(swap_memory=swap_memory)
 
         def with_swap_memory(self, swap_memory: bool) -> Self:
@@ -109,6 +112,7 @@ class StackPush(TensorOp[T]):
         handle: TensorOperand[TString],
         elem: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> StackPush[U]:
         """Puts a tensor on a stack, for graphs of old; use StackPushV2.
 
@@ -141,6 +145,8 @@ class StackPush(TensorOp[T]):
             ...     print(session.run(push))
             [5 6]
         """
+        if _unknown:
+            raise StackPush._create_refused((), _unknown)
         op: StackPush[U] = new(StackPush)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -171,7 +177,7 @@ MERGE = StackPush.Options.merge
 def stack_push(
     handle: TensorOperand[TString],
     elem: AnyOperand[U],
-    *,
+    *_surplus: Never,
     swap_memory: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -206,8 +212,8 @@ def stack_push(
         ...     print(session.run(push))
         [5 6]
     """
-    if _unknown:
-        raise StackPush._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackPush._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

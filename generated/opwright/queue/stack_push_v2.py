@@ -97,7 +97,10 @@ class StackPushV2(TensorOp[T]):
             self,
             *,
             swap_memory: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(swap_memory=swap_memory)
 
         def with_swap_memory(self, swap_memory: bool) -> Self:
@@ -113,6 +116,7 @@ class StackPushV2(TensorOp[T]):
         handle: TensorOperand[TResource],
         elem: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> StackPushV2[U]:
         """Puts a tensor on top of a stack.
 
@@ -148,6 +152,8 @@ class StackPushV2(TensorOp[T]):
             >>> opwright.queue.stack_pop_v2(stack, tf.float32).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise StackPushV2._create_refused((), _unknown)
         op: StackPushV2[U] = new(StackPushV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -178,7 +184,7 @@ MERGE = StackPushV2.Options.merge
 def stack_push_v2(
     handle: TensorOperand[TResource],
     elem: AnyOperand[U],
-    *,
+    *_surplus: Never,
     swap_memory: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -216,8 +222,8 @@ def stack_push_v2(
         >>> opwright.queue.stack_pop_v2(stack, tf.float32).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise StackPushV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackPushV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -91,7 +91,10 @@ class StackV2(TensorOp[TResource]):
             self,
             *,
             stack_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(stack_name=stack_name)
 
         def with_stack_name(self, stack_name: StringLike) -> Self:
@@ -107,6 +110,7 @@ class StackV2(TensorOp[TResource]):
         max_size: Operand[TInt32],
         elem_type: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> StackV2:
         """Makes a stack: the last tensor in is the first out.
 
@@ -145,6 +149,8 @@ class StackV2(TensorOp[TResource]):
             >>> opwright.queue.stack_pop_v2(stack, tf.float32).numpy()
             np.float32(3.0)
         """
+        if _unknown:
+            raise StackV2._create_refused((), _unknown)
         op: StackV2 = new(StackV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -188,7 +194,7 @@ MERGE = StackV2.Options.merge
 def stack_v2(
     max_size: Operand[TInt32],
     elem_type: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     stack_name: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -229,8 +235,8 @@ def stack_v2(
         >>> opwright.queue.stack_pop_v2(stack, tf.float32).numpy()
         np.float32(3.0)
     """
-    if _unknown:
-        raise StackV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StackV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -108,7 +108,10 @@ class Stage(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -134,7 +137,10 @@ class Stage(Op):
 
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[AnyOperand[AnyDType]], *options: Options
+        scope: Scope,
+        values: Sequence[AnyOperand[AnyDType]],
+        *options: Options,
+        **_unknown: Never,
     ) -> Stage:
         """Puts a tuple of tensors at the end of a staging area.
 
@@ -177,6 +183,8 @@ class Stage(Op):
             [1 2]
             [3 4]
         """
+        if _unknown:
+            raise Stage._create_refused((), _unknown)
         op: Stage = new(Stage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +227,7 @@ MERGE = Stage.Options.merge
 @explained
 def stage(
     values: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -267,8 +275,8 @@ def stage(
         [1 2]
         [3 4]
     """
-    if _unknown:
-        raise Stage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Stage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -88,7 +88,10 @@ class StageClear(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -114,7 +117,10 @@ class StageClear(Op):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> StageClear:
         """Removes all tuples from a staging area.
 
@@ -151,6 +157,8 @@ class StageClear(Op):
             >>> opwright.queue.stage_size([tf.int32], shared_name='cleared').numpy()
             np.int32(0)
         """
+        if _unknown:
+            raise StageClear._create_refused((), _unknown)
         op: StageClear = new(StageClear)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +203,7 @@ MERGE = StageClear.Options.merge
 @explained
 def stage_clear(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -235,8 +243,8 @@ def stage_clear(
         >>> opwright.queue.stage_size([tf.int32], shared_name='cleared').numpy()
         np.int32(0)
     """
-    if _unknown:
-        raise StageClear._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StageClear._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

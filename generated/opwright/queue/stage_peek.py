@@ -111,7 +111,10 @@ class StagePeek(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -141,6 +144,7 @@ class StagePeek(Op):
         index: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> StagePeek:
         """Reads a tuple of tensors in a staging area, and leaves it there.
 
@@ -184,6 +188,8 @@ class StagePeek(Op):
             >>> stage_peek(1, [tf.int32], shared_name='waiting')[0].numpy()
             np.int32(20)
         """
+        if _unknown:
+            raise StagePeek._create_refused((), _unknown)
         op: StagePeek = new(StagePeek)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -239,7 +245,7 @@ MERGE = StagePeek.Options.merge
 def stage_peek(
     index: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -286,8 +292,8 @@ def stage_peek(
         >>> stage_peek(1, [tf.int32], shared_name='waiting')[0].numpy()
         np.int32(20)
     """
-    if _unknown:
-        raise StagePeek._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StagePeek._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -98,7 +98,10 @@ class StageSize(TensorOp[TInt32]):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -124,7 +127,10 @@ class StageSize(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> StageSize:
         """Counts the tuples in a staging area.
 
@@ -165,6 +171,8 @@ class StageSize(TensorOp[TInt32]):
             >>> stage_size([tf.int32], shared_name='counted').numpy()
             np.int32(2)
         """
+        if _unknown:
+            raise StageSize._create_refused((), _unknown)
         op: StageSize = new(StageSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +217,7 @@ MERGE = StageSize.Options.merge
 @explained
 def stage_size(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -253,8 +261,8 @@ def stage_size(
         >>> stage_size([tf.int32], shared_name='counted').numpy()
         np.int32(2)
     """
-    if _unknown:
-        raise StageSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StageSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -104,7 +104,10 @@ class Unstage(Op):
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -130,7 +133,10 @@ class Unstage(Op):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], *options: Options
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> Unstage:
         """Takes the oldest tuple of tensors out of a staging area.
 
@@ -172,6 +178,8 @@ class Unstage(Op):
             >>> numbers.numpy(), letter.numpy()
             (array([1, 2], dtype=int32), b'a')
         """
+        if _unknown:
+            raise Unstage._create_refused((), _unknown)
         op: Unstage = new(Unstage)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +224,7 @@ MERGE = Unstage.Options.merge
 @explained
 def unstage(
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     capacity: int = 0,
     memory_limit: int = 0,
     container: StringLike = "",
@@ -261,8 +269,8 @@ def unstage(
         >>> numbers.numpy(), letter.numpy()
         (array([1, 2], dtype=int32), b'a')
     """
-    if _unknown:
-        raise Unstage._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Unstage._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

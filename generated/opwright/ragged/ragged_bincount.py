@@ -116,7 +116,10 @@ class RaggedBincount(TensorOp[T]):
             self,
             *,
             binary_output: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -134,6 +137,7 @@ class RaggedBincount(TensorOp[T]):
         size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> RaggedBincount[U]:
         """Counts the integers in each row of a ragged matrix, densely.
 
@@ -177,6 +181,8 @@ class RaggedBincount(TensorOp[T]):
                    [0, 0, 0, 0],
                    [1, 0, 0, 1]])
         """
+        if _unknown:
+            raise RaggedBincount._create_refused((), _unknown)
         op: RaggedBincount[U] = new(RaggedBincount)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -229,7 +235,7 @@ def ragged_bincount(
     values: Operand[Uidx],
     size: SameOperand[Uidx],
     weights: Operand[U],
-    *,
+    *_surplus: Never,
     binary_output: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -276,8 +282,8 @@ def ragged_bincount(
                [0, 0, 0, 0],
                [1, 0, 0, 1]])
     """
-    if _unknown:
-        raise RaggedBincount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedBincount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

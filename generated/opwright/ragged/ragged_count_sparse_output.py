@@ -148,7 +148,10 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
             *,
             minlength: int = default(-1),
             maxlength: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(minlength=minlength, maxlength=maxlength)
 
         def with_minlength(self, minlength: int) -> Self:
@@ -169,6 +172,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         weights: Operand[UOutputType],
         binary_output: bool,
         *options: Options,
+        **_unknown: Never,
     ) -> RaggedCountSparseOutput[UOutputType]:
         """Counts the integers in each row of a ragged matrix, sparsely.
 
@@ -221,6 +225,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
             >>> counts.output_dense_shape.numpy()
             array([3, 4])
         """
+        if _unknown:
+            raise RaggedCountSparseOutput._create_refused((), _unknown)
         op: RaggedCountSparseOutput[UOutputType] = new(RaggedCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -275,7 +281,7 @@ def ragged_count_sparse_output(
     values: Operand[U],
     weights: Operand[UOutputType],
     binary_output: bool,
-    *,
+    *_surplus: Never,
     minlength: int = -1,
     maxlength: int = -1,
     name: str | None = None,
@@ -331,8 +337,8 @@ def ragged_count_sparse_output(
         >>> counts.output_dense_shape.numpy()
         array([3, 4])
     """
-    if _unknown:
-        raise RaggedCountSparseOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedCountSparseOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedCountSparseOutputOutputs[UOutputType]
     try:

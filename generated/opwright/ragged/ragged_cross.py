@@ -153,6 +153,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         hash_key: int,
         out_values_type: type[UOutValuesType] | DTypeLike,
         out_row_splits_type: type[UOutRowSplitsType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedCross[UOutValuesType, UOutRowSplitsType]:
         """Crosses features of ragged, sparse and dense tensors, row by row.
 
@@ -211,6 +213,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
             >>> crossed.output_values.numpy(), crossed.output_row_splits.numpy()
             (array([b'red_X_S', b'red_X_L', b'blue_X_L'], dtype=object), array([0, 1, 3]))
         """
+        if _unknown or _surplus:
+            raise RaggedCross._create_refused(_surplus, _unknown)
         op: RaggedCross[UOutValuesType, UOutRowSplitsType] = new(RaggedCross)
         fast_path_error = None
         try:
@@ -291,7 +295,7 @@ def ragged_cross(
     hash_key: int,
     out_values_type: type[UOutValuesType] | DTypeLike,
     out_row_splits_type: type[UOutRowSplitsType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]:
@@ -352,8 +356,8 @@ def ragged_cross(
         >>> crossed.output_values.numpy(), crossed.output_row_splits.numpy()
         (array([b'red_X_S', b'red_X_L', b'blue_X_L'], dtype=object), array([0, 1, 3]))
     """
-    if _unknown:
-        raise RaggedCross._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedCross._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]
     try:

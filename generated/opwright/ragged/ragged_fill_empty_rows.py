@@ -129,6 +129,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         values: AnyOperand[U],
         nrows: Operand[TInt64],
         default_value: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedFillEmptyRows[U]:
         """Gives every empty row of a ragged matrix one value.
 
@@ -171,6 +173,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
             >>> filled.empty_row_indicator.numpy(), filled.reverse_index_map.numpy()
             (array([False,  True, False,  True]), array([0, 1, 3]))
         """
+        if _unknown or _surplus:
+            raise RaggedFillEmptyRows._create_refused(_surplus, _unknown)
         op: RaggedFillEmptyRows[U] = new(RaggedFillEmptyRows)
         fast_path_error = None
         try:
@@ -222,7 +226,7 @@ def ragged_fill_empty_rows(
     values: AnyOperand[U],
     nrows: Operand[TInt64],
     default_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RaggedFillEmptyRowsOutputs[U]:
@@ -266,8 +270,8 @@ def ragged_fill_empty_rows(
         >>> filled.empty_row_indicator.numpy(), filled.reverse_index_map.numpy()
         (array([False,  True, False,  True]), array([0, 1, 3]))
     """
-    if _unknown:
-        raise RaggedFillEmptyRows._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedFillEmptyRows._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedFillEmptyRowsOutputs[U]
     try:

@@ -121,6 +121,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         params_dense_values: AnyOperand[Uvalues],
         indices: Operand[Uindices],
         OUTPUT_RAGGED_RANK: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedGather[Usplits, Uvalues]:
         """Takes rows of a ragged tensor by index.
 
@@ -162,6 +164,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
             >>> taken.output_nested_splits[0].numpy(), taken.output_dense_values.numpy()
             (array([0, 3, 5]), array([20, 21, 22, 10, 11], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise RaggedGather._create_refused(_surplus, _unknown)
         op: RaggedGather[Usplits, Uvalues] = new(RaggedGather)
         fast_path_error = None
         try:
@@ -200,7 +204,7 @@ def ragged_gather(
     params_dense_values: AnyOperand[Uvalues],
     indices: Operand[Uindices],
     OUTPUT_RAGGED_RANK: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RaggedGatherOutputs[Usplits, Uvalues]:
@@ -243,8 +247,8 @@ def ragged_gather(
         >>> taken.output_nested_splits[0].numpy(), taken.output_dense_values.numpy()
         (array([0, 3, 5]), array([20, 21, 22, 10, 11], dtype=int32))
     """
-    if _unknown:
-        raise RaggedGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedGatherOutputs[Usplits, Uvalues]
     try:

@@ -138,8 +138,9 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         starts: Operand[U],
         limits: SameOperand[U],
         deltas: SameOperand[U],
-        *,
+        *_surplus: Never,
         Tsplits: type[Usplits] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> RaggedRange[Usplits, U]:
         """Makes a row of equally spaced numbers for each of several starts.
 
@@ -177,6 +178,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
             >>> tf.RaggedTensor.from_row_splits(rows.rt_dense_values, rows.rt_nested_splits)
             <tf.RaggedTensor [[0, 1, 2], [], [3, 2, 1]]>
         """
+        if _unknown or _surplus:
+            raise RaggedRange._create_refused(_surplus, _unknown)
         op: RaggedRange[Usplits, U] = new(RaggedRange)
         fast_path_error = None
         try:
@@ -233,7 +236,7 @@ def ragged_range(
     starts: Operand[U],
     limits: SameOperand[U],
     deltas: SameOperand[U],
-    *,
+    *_surplus: Never,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -273,8 +276,8 @@ def ragged_range(
         >>> tf.RaggedTensor.from_row_splits(rows.rt_dense_values, rows.rt_nested_splits)
         <tf.RaggedTensor [[0, 1, 2], [], [3, 2, 1]]>
     """
-    if _unknown:
-        raise RaggedRange._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedRange._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedRangeOutputs[Usplits, U]
     try:

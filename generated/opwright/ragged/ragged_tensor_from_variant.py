@@ -143,8 +143,9 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         input_ragged_rank: int,
         output_ragged_rank: int,
         Tvalues: type[Uvalues] | DTypeLike,
-        *,
+        *_surplus: Never,
         Tsplits: type[Usplits] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> RaggedTensorFromVariant[Usplits, Uvalues]:
         """Unpacks ragged tensors from variants, and puts them together.
 
@@ -193,6 +194,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
             >>> last.output_nested_splits[0].numpy(), last.output_dense_values.numpy()
             (array([0, 0, 3]), array([20, 21, 22], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise RaggedTensorFromVariant._create_refused(_surplus, _unknown)
         op: RaggedTensorFromVariant[Usplits, Uvalues] = new(RaggedTensorFromVariant)
         fast_path_error = None
         try:
@@ -257,7 +260,7 @@ def ragged_tensor_from_variant(
     input_ragged_rank: int,
     output_ragged_rank: int,
     Tvalues: type[Uvalues] | DTypeLike,
-    *,
+    *_surplus: Never,
     Tsplits: type[Usplits] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -307,8 +310,8 @@ def ragged_tensor_from_variant(
         >>> last.output_nested_splits[0].numpy(), last.output_dense_values.numpy()
         (array([0, 0, 3]), array([20, 21, 22], dtype=int32))
     """
-    if _unknown:
-        raise RaggedTensorFromVariant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedTensorFromVariant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedTensorFromVariantOutputs[Usplits, Uvalues]
     try:

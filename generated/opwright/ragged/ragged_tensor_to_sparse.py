@@ -121,6 +121,8 @@ class RaggedTensorToSparse(Op, Generic[T]):
         scope: Scope,
         rt_nested_splits: Sequence[Operand[Usplits]],
         rt_dense_values: AnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedTensorToSparse[U]:
         """Turns a ragged tensor into a sparse one.
 
@@ -160,6 +162,8 @@ class RaggedTensorToSparse(Op, Generic[T]):
             >>> sparse.sparse_values.numpy()
             array([10, 11, 20, 21, 22], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise RaggedTensorToSparse._create_refused(_surplus, _unknown)
         op: RaggedTensorToSparse[U] = new(RaggedTensorToSparse)
         fast_path_error = None
         try:
@@ -190,7 +194,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
 def ragged_tensor_to_sparse(
     rt_nested_splits: Sequence[Operand[Usplits]],
     rt_dense_values: AnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RaggedTensorToSparseOutputs[U]:
@@ -232,8 +236,8 @@ def ragged_tensor_to_sparse(
         >>> sparse.sparse_values.numpy()
         array([10, 11, 20, 21, 22], dtype=int32)
     """
-    if _unknown:
-        raise RaggedTensorToSparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedTensorToSparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RaggedTensorToSparseOutputs[U]
     try:

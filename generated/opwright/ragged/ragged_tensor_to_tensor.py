@@ -123,6 +123,8 @@ class RaggedTensorToTensor(TensorOp[T]):
         default_value: SameAnyOperand[U],
         row_partition_tensors: Sequence[Operand[Uindex]],
         row_partition_types: Sequence[StringLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedTensorToTensor[U]:
         """Pads ragged rows to a dense tensor.
 
@@ -175,6 +177,8 @@ class RaggedTensorToTensor(TensorOp[T]):
                    [ 0,  0,  0],
                    [20, 21, 22]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise RaggedTensorToTensor._create_refused(_surplus, _unknown)
         op: RaggedTensorToTensor[U] = new(RaggedTensorToTensor)
         fast_path_error = None
         try:
@@ -219,7 +223,7 @@ def ragged_tensor_to_tensor(
     default_value: SameAnyOperand[U],
     row_partition_tensors: Sequence[Operand[Uindex]],
     row_partition_types: Sequence[StringLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -272,8 +276,8 @@ def ragged_tensor_to_tensor(
                [ 0,  0,  0],
                [20, 21, 22]], dtype=int32)
     """
-    if _unknown:
-        raise RaggedTensorToTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedTensorToTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

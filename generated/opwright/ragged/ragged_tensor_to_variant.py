@@ -102,6 +102,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
         rt_nested_splits: Sequence[Operand[Usplits]],
         rt_dense_values: AnyOperand[Uvalues],
         batched_input: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedTensorToVariant:
         """Packs a ragged tensor into variants, one for each row or for all.
 
@@ -138,6 +140,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
             ...     rows[2], 0, 0, tf.int32).output_dense_values.numpy()
             array([20, 21, 22], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise RaggedTensorToVariant._create_refused(_surplus, _unknown)
         op: RaggedTensorToVariant = new(RaggedTensorToVariant)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def ragged_tensor_to_variant(
     rt_nested_splits: Sequence[Operand[Usplits]],
     rt_dense_values: AnyOperand[Uvalues],
     batched_input: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -213,8 +217,8 @@ def ragged_tensor_to_variant(
         ...     rows[2], 0, 0, tf.int32).output_dense_values.numpy()
         array([20, 21, 22], dtype=int32)
     """
-    if _unknown:
-        raise RaggedTensorToVariant._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedTensorToVariant._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

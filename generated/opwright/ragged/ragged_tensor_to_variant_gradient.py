@@ -98,6 +98,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         row_splits: Operand[Usplits],
         dense_values_shape: Operand[TInt32],
         Tvalues: type[Uvalues] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RaggedTensorToVariantGradient[Uvalues]:
         """Gradient of RaggedTensorToVariant for the values.
 
@@ -131,6 +133,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
             >>> ragged_tensor_to_variant_gradient(grads, splits, [5], tf.float32).numpy()
             array([0.1, 0.2, 0.3, 0.4, 0.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise RaggedTensorToVariantGradient._create_refused(_surplus, _unknown)
         op: RaggedTensorToVariantGradient[Uvalues] = new(RaggedTensorToVariantGradient)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def ragged_tensor_to_variant_gradient(
     row_splits: Operand[Usplits],
     dense_values_shape: Operand[TInt32],
     Tvalues: type[Uvalues] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uvalues]:
@@ -212,8 +216,8 @@ def ragged_tensor_to_variant_gradient(
         >>> ragged_tensor_to_variant_gradient(grads, splits, [5], tf.float32).numpy()
         array([0.1, 0.2, 0.3, 0.4, 0.5], dtype=float32)
     """
-    if _unknown:
-        raise RaggedTensorToVariantGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RaggedTensorToVariantGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uvalues]
     try:

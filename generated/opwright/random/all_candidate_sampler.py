@@ -109,7 +109,10 @@ class AllCandidateSampler(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -130,6 +133,7 @@ class AllCandidateSampler(Op):
         num_sampled: int,
         unique: bool,
         *options: Options,
+        **_unknown: Never,
     ) -> AllCandidateSampler:
         """Returns all classes as those to train against.
 
@@ -172,6 +176,8 @@ class AllCandidateSampler(Op):
             >>> true_count.numpy().tolist()
             [[1.0], [1.0]]
         """
+        if _unknown:
+            raise AllCandidateSampler._create_refused((), _unknown)
         op: AllCandidateSampler = new(AllCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ def all_candidate_sampler(
     num_true: int,
     num_sampled: int,
     unique: bool,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -280,8 +286,8 @@ def all_candidate_sampler(
         >>> true_count.numpy().tolist()
         [[1.0], [1.0]]
     """
-    if _unknown:
-        raise AllCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AllCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AllCandidateSamplerOutputs
     try:

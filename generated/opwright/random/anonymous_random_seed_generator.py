@@ -88,7 +88,11 @@ class AnonymousRandomSeedGenerator(Op):
 
     @staticmethod
     def create(
-        scope: Scope, seed: Operand[TInt64], seed2: Operand[TInt64]
+        scope: Scope,
+        seed: Operand[TInt64],
+        seed2: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousRandomSeedGenerator:
         """Makes a source of seeds for data sets, in old graphs; its kernel fails.
 
@@ -120,6 +124,8 @@ class AnonymousRandomSeedGenerator(Op):
             >>> handle.dtype, deleter.dtype
             (tf.resource, tf.variant)
         """
+        if _unknown or _surplus:
+            raise AnonymousRandomSeedGenerator._create_refused(_surplus, _unknown)
         op: AnonymousRandomSeedGenerator = new(AnonymousRandomSeedGenerator)
         fast_path_error = None
         try:
@@ -152,7 +158,7 @@ class AnonymousRandomSeedGenerator(Op):
 def anonymous_random_seed_generator(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> AnonymousRandomSeedGeneratorOutputs:
@@ -185,8 +191,8 @@ def anonymous_random_seed_generator(
         >>> handle.dtype, deleter.dtype
         (tf.resource, tf.variant)
     """
-    if _unknown:
-        raise AnonymousRandomSeedGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousRandomSeedGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AnonymousRandomSeedGeneratorOutputs
     try:

@@ -95,6 +95,8 @@ class AnonymousSeedGenerator(Op):
         seed: Operand[TInt64],
         seed2: Operand[TInt64],
         reshuffle: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AnonymousSeedGenerator:
         """Makes a source of seeds for data sets that are shuffled.
 
@@ -131,6 +133,8 @@ class AnonymousSeedGenerator(Op):
             >>> handle.dtype, deleter.dtype
             (tf.resource, tf.variant)
         """
+        if _unknown or _surplus:
+            raise AnonymousSeedGenerator._create_refused(_surplus, _unknown)
         op: AnonymousSeedGenerator = new(AnonymousSeedGenerator)
         fast_path_error = None
         try:
@@ -170,7 +174,7 @@ def anonymous_seed_generator(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],
     reshuffle: Operand[TBool],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> AnonymousSeedGeneratorOutputs:
@@ -208,8 +212,8 @@ def anonymous_seed_generator(
         >>> handle.dtype, deleter.dtype
         (tf.resource, tf.variant)
     """
-    if _unknown:
-        raise AnonymousSeedGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AnonymousSeedGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: AnonymousSeedGeneratorOutputs
     try:

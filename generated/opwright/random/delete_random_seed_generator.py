@@ -70,7 +70,11 @@ class DeleteRandomSeedGenerator(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], deleter: TensorOperand[TVariant]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteRandomSeedGenerator:
         """Ends a source of seeds for data sets, in old graphs; its kernel fails.
 
@@ -97,6 +101,8 @@ class DeleteRandomSeedGenerator(Op):
             ...     source = opwright.random.anonymous_random_seed_generator(1, 2)
             ...     operation = delete_random_seed_generator(source.handle, source.deleter)
         """
+        if _unknown or _surplus:
+            raise DeleteRandomSeedGenerator._create_refused(_surplus, _unknown)
         op: DeleteRandomSeedGenerator = new(DeleteRandomSeedGenerator)
         fast_path_error = None
         try:
@@ -114,7 +120,7 @@ class DeleteRandomSeedGenerator(Op):
 def delete_random_seed_generator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -144,8 +150,8 @@ def delete_random_seed_generator(
         ...     source = opwright.random.anonymous_random_seed_generator(1, 2)
         ...     operation = delete_random_seed_generator(source.handle, source.deleter)
     """
-    if _unknown:
-        raise DeleteRandomSeedGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteRandomSeedGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -70,7 +70,11 @@ class DeleteSeedGenerator(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], deleter: TensorOperand[TVariant]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        deleter: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeleteSeedGenerator:
         """Ends a source of seeds for data sets; refuses handles of today.
 
@@ -98,6 +102,8 @@ class DeleteSeedGenerator(Op):
             ...     source = opwright.random.anonymous_seed_generator(1, 2, True)
             ...     operation = delete_seed_generator(source.handle, source.deleter)
         """
+        if _unknown or _surplus:
+            raise DeleteSeedGenerator._create_refused(_surplus, _unknown)
         op: DeleteSeedGenerator = new(DeleteSeedGenerator)
         fast_path_error = None
         try:
@@ -113,7 +119,7 @@ class DeleteSeedGenerator(Op):
 def delete_seed_generator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -143,8 +149,8 @@ def delete_seed_generator(
         ...     source = opwright.random.anonymous_seed_generator(1, 2, True)
         ...     operation = delete_seed_generator(source.handle, source.deleter)
     """
-    if _unknown:
-        raise DeleteSeedGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteSeedGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -61,7 +61,7 @@ class DummySeedGenerator(TensorOp[TResource]):
         return DummySeedGeneratorInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> DummySeedGenerator:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> DummySeedGenerator:
         """Makes a handle of a source of seeds that does not exist.
 
         For ops that take the handle of a source of seeds, such as ShuffleDatasetV3,
@@ -87,6 +87,8 @@ class DummySeedGenerator(TensorOp[TResource]):
             >>> handle.dtype, handle.shape
             (tf.resource, TensorShape([]))
         """
+        if _unknown or _surplus:
+            raise DummySeedGenerator._create_refused(_surplus, _unknown)
         op: DummySeedGenerator = new(DummySeedGenerator)
         fast_path_error = None
         try:
@@ -100,7 +102,7 @@ class DummySeedGenerator(TensorOp[TResource]):
 
 @explained
 def dummy_seed_generator(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:
     """Makes a handle of a source of seeds that does not exist.
 
@@ -126,8 +128,8 @@ def dummy_seed_generator(
         >>> handle.dtype, handle.shape
         (tf.resource, TensorShape([]))
     """
-    if _unknown:
-        raise DummySeedGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DummySeedGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

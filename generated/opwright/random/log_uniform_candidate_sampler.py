@@ -130,7 +130,10 @@ class LogUniformCandidateSampler(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -152,6 +155,7 @@ class LogUniformCandidateSampler(Op):
         unique: bool,
         range_max: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LogUniformCandidateSampler:
         """Draws classes to train against, frequent ones with low numbers more often.
 
@@ -211,6 +215,8 @@ class LogUniformCandidateSampler(Op):
             array([[0.376],
                    [0.   ]], dtype=float32)
         """
+        if _unknown:
+            raise LogUniformCandidateSampler._create_refused((), _unknown)
         op: LogUniformCandidateSampler = new(LogUniformCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -276,7 +282,7 @@ def log_uniform_candidate_sampler(
     num_sampled: int,
     unique: bool,
     range_max: int,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -339,8 +345,8 @@ def log_uniform_candidate_sampler(
         array([[0.376],
                [0.   ]], dtype=float32)
     """
-    if _unknown:
-        raise LogUniformCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LogUniformCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: LogUniformCandidateSamplerOutputs
     try:

@@ -121,7 +121,10 @@ class Multinomial(TensorOp[OutputDtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -161,6 +164,7 @@ class Multinomial(TensorOp[OutputDtype]):
         num_samples: Operand[TInt32],
         *options: Options,
         output_dtype: type[UOutputDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> Multinomial[UOutputDtype]:
         """Draws classes by their log probabilities.
 
@@ -209,6 +213,8 @@ class Multinomial(TensorOp[OutputDtype]):
             array([[0, 1, 1, 1, 1, 0, 0, 0],
                    [2, 2, 2, 2, 2, 2, 2, 2]])
         """
+        if _unknown:
+            raise Multinomial._create_refused((), _unknown)
         op: Multinomial[UOutputDtype] = new(Multinomial)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -283,7 +289,7 @@ def multinomial(
 def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     output_dtype: type[UOutputDtype] | DTypeLike = "int64",
@@ -335,8 +341,8 @@ def multinomial(
         array([[0, 1, 1, 1, 1, 0, 0, 0],
                [2, 2, 2, 2, 2, 2, 2, 2]])
     """
-    if _unknown:
-        raise Multinomial._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Multinomial._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:

@@ -92,8 +92,9 @@ class NonDeterministicInts(TensorOp[Dtype]):
     def create(
         scope: Scope,
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> NonDeterministicInts[UDtype]:
         """Draws integers that no seed can bring back.
 
@@ -125,6 +126,8 @@ class NonDeterministicInts(TensorOp[Dtype]):
             >>> first.shape, first.dtype, bool(np.all(first.numpy() == second.numpy()))
             (TensorShape([4]), tf.int64, False)
         """
+        if _unknown or _surplus:
+            raise NonDeterministicInts._create_refused(_surplus, _unknown)
         op: NonDeterministicInts[UDtype] = new(NonDeterministicInts)
         fast_path_error = None
         try:
@@ -173,7 +176,7 @@ def non_deterministic_ints(
 @explained
 def non_deterministic_ints(
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -207,8 +210,8 @@ def non_deterministic_ints(
         >>> first.shape, first.dtype, bool(np.all(first.numpy() == second.numpy()))
         (TensorShape([4]), tf.int64, False)
     """
-    if _unknown:
-        raise NonDeterministicInts._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NonDeterministicInts._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

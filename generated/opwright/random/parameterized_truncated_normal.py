@@ -120,7 +120,10 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -142,6 +145,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         minvals: SameOperand[UDtype],
         maxvals: SameOperand[UDtype],
         *options: Options,
+        **_unknown: Never,
     ) -> ParameterizedTruncatedNormal[UDtype]:
         """Draws floats from normal distributions that are cut off at given bounds.
 
@@ -192,6 +196,8 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
             array([[ 0.5, -0.8, -0.1],
                    [51.9, 50.3, 50.6]], dtype=float32)
         """
+        if _unknown:
+            raise ParameterizedTruncatedNormal._create_refused((), _unknown)
         op: ParameterizedTruncatedNormal[UDtype] = new(ParameterizedTruncatedNormal)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ def parameterized_truncated_normal(
     stdevs: SameOperand[UDtype],
     minvals: SameOperand[UDtype],
     maxvals: SameOperand[UDtype],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -286,8 +292,8 @@ def parameterized_truncated_normal(
         array([[ 0.5, -0.8, -0.1],
                [51.9, 50.3, 50.6]], dtype=float32)
     """
-    if _unknown:
-        raise ParameterizedTruncatedNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ParameterizedTruncatedNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

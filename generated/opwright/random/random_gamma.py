@@ -114,7 +114,10 @@ class RandomGamma(TensorOp[T]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -129,7 +132,11 @@ class RandomGamma(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[US], alpha: Operand[U], *options: Options
+        scope: Scope,
+        shape: Operand[US],
+        alpha: Operand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> RandomGamma[U]:
         """Draws floats from gamma distributions.
 
@@ -174,6 +181,8 @@ class RandomGamma(TensorOp[T]):
             >>> draws.numpy().mean(0).round(1)
             array([0.5, 3. ], dtype=float32)
         """
+        if _unknown:
+            raise RandomGamma._create_refused((), _unknown)
         op: RandomGamma[U] = new(RandomGamma)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +218,7 @@ MERGE = RandomGamma.Options.merge
 def random_gamma(
     shape: Operand[US],
     alpha: Operand[U],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -256,8 +265,8 @@ def random_gamma(
         >>> draws.numpy().mean(0).round(1)
         array([0.5, 3. ], dtype=float32)
     """
-    if _unknown:
-        raise RandomGamma._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomGamma._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

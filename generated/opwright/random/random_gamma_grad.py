@@ -85,7 +85,11 @@ class RandomGammaGrad(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, alpha: Operand[U], sample: SameOperand[U]
+        scope: Scope,
+        alpha: Operand[U],
+        sample: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RandomGammaGrad[U]:
         """Computes derivatives of gamma samples by their shape parameters.
 
@@ -118,6 +122,8 @@ class RandomGammaGrad(TensorOp[T]):
             >>> random_gamma_grad([1.0, 2.0], [1.0, 2.0]).numpy().round(4)
             array([1.1736, 1.0862], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise RandomGammaGrad._create_refused(_surplus, _unknown)
         op: RandomGammaGrad[U] = new(RandomGammaGrad)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class RandomGammaGrad(TensorOp[T]):
 def random_gamma_grad(
     alpha: Operand[U],
     sample: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -170,8 +176,8 @@ def random_gamma_grad(
         >>> random_gamma_grad([1.0, 2.0], [1.0, 2.0]).numpy().round(4)
         array([1.1736, 1.0862], dtype=float32)
     """
-    if _unknown:
-        raise RandomGammaGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomGammaGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

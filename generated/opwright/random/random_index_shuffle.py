@@ -111,7 +111,10 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             self,
             *,
             rounds: int = default(4),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(rounds=rounds)
 
         def with_rounds(self, rounds: int) -> Self:
@@ -128,6 +131,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
         seed: Operand[Useed],
         max_index: SameOperand[UDtype],
         *options: Options,
+        **_unknown: Never,
     ) -> RandomIndexShuffle[UDtype]:
         """Finds where indices go in a random permutation that is never made.
 
@@ -169,6 +173,8 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()
             array([2, 0, 3, 4, 5, 1])
         """
+        if _unknown:
+            raise RandomIndexShuffle._create_refused((), _unknown)
         op: RandomIndexShuffle[UDtype] = new(RandomIndexShuffle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def random_index_shuffle(
     index: Operand[UDtype],
     seed: Operand[Useed],
     max_index: SameOperand[UDtype],
-    *,
+    *_surplus: Never,
     rounds: int = 4,
     name: str | None = None,
     **_unknown: Never,
@@ -254,8 +260,8 @@ def random_index_shuffle(
         >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()
         array([2, 0, 3, 4, 5, 1])
     """
-    if _unknown:
-        raise RandomIndexShuffle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomIndexShuffle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

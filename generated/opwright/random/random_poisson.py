@@ -105,7 +105,10 @@ class RandomPoisson(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -124,7 +127,11 @@ class RandomPoisson(TensorOp[Dtype]):
         category=None,
     )
     def create(
-        scope: Scope, shape: Operand[US], rate: Operand[UDtype], *options: Options
+        scope: Scope,
+        shape: Operand[US],
+        rate: Operand[UDtype],
+        *options: Options,
+        **_unknown: Never,
     ) -> RandomPoisson[UDtype]:
         """Removed; RandomPoissonV2 has a dtype of its own for the counts.
 
@@ -159,6 +166,8 @@ class RandomPoisson(TensorOp[Dtype]):
             >>> draws.numpy().mean().round(1)
             np.float32(4.0)
         """
+        if _unknown:
+            raise RandomPoisson._create_refused((), _unknown)
         op: RandomPoisson[UDtype] = new(RandomPoisson)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +207,7 @@ MERGE = RandomPoisson.Options.merge
 def random_poisson(
     shape: Operand[US],
     rate: Operand[UDtype],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -236,8 +245,8 @@ def random_poisson(
         >>> draws.numpy().mean().round(1)
         np.float32(4.0)
     """
-    if _unknown:
-        raise RandomPoisson._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomPoisson._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

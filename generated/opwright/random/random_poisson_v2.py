@@ -122,7 +122,10 @@ class RandomPoissonV2(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -162,6 +165,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
         rate: Operand[UR],
         *options: Options,
         dtype: type[UDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> RandomPoissonV2[UDtype]:
         """Draws counts from Poisson distributions.
 
@@ -204,6 +208,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
             >>> draws.numpy().mean(0).round(1)
             array([ 0.5, 19.9])
         """
+        if _unknown:
+            raise RandomPoissonV2._create_refused((), _unknown)
         op: RandomPoissonV2[UDtype] = new(RandomPoissonV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ def random_poisson_v2(
 def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     dtype: type[UDtype] | DTypeLike = "int64",
@@ -313,8 +319,8 @@ def random_poisson_v2(
         >>> draws.numpy().mean(0).round(1)
         array([ 0.5, 19.9])
     """
-    if _unknown:
-        raise RandomPoissonV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomPoissonV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -93,7 +93,10 @@ class RandomShuffle(TensorOp[T]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -108,7 +111,7 @@ class RandomShuffle(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, value: AnyOperand[U], *options: Options
+        scope: Scope, value: AnyOperand[U], *options: Options, **_unknown: Never
     ) -> RandomShuffle[U]:
         """Puts the rows of a tensor into random order.
 
@@ -147,6 +150,8 @@ class RandomShuffle(TensorOp[T]):
                    [1, 2],
                    [3, 4]], dtype=int32)
         """
+        if _unknown:
+            raise RandomShuffle._create_refused((), _unknown)
         op: RandomShuffle[U] = new(RandomShuffle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -177,7 +182,7 @@ MERGE = RandomShuffle.Options.merge
 @explained
 def random_shuffle(
     value: AnyOperand[U],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -219,8 +224,8 @@ def random_shuffle(
                [1, 2],
                [3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise RandomShuffle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomShuffle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -109,7 +109,10 @@ class RandomStandardNormal(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -128,6 +131,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
         shape: Operand[U],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> RandomStandardNormal[UDtype]:
         """Draws floats from the normal distribution of mean 0 and deviation 1.
 
@@ -167,6 +171,8 @@ class RandomStandardNormal(TensorOp[Dtype]):
             >>> bool(abs(draws.mean()) < 0.05), bool(abs(draws.std() - 1) < 0.05)
             (True, True)
         """
+        if _unknown:
+            raise RandomStandardNormal._create_refused((), _unknown)
         op: RandomStandardNormal[UDtype] = new(RandomStandardNormal)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +209,7 @@ MERGE = RandomStandardNormal.Options.merge
 def random_standard_normal(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -246,8 +252,8 @@ def random_standard_normal(
         >>> bool(abs(draws.mean()) < 0.05), bool(abs(draws.std() - 1) < 0.05)
         (True, True)
     """
-    if _unknown:
-        raise RandomStandardNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomStandardNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -106,7 +106,10 @@ class RandomUniform(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -125,6 +128,7 @@ class RandomUniform(TensorOp[Dtype]):
         shape: Operand[U],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> RandomUniform[UDtype]:
         """Draws floats evenly from 0 to 1.
 
@@ -165,6 +169,8 @@ class RandomUniform(TensorOp[Dtype]):
             array([[0.75, 0.08, 0.46],
                    [0.86, 0.36, 0.19]], dtype=float32)
         """
+        if _unknown:
+            raise RandomUniform._create_refused((), _unknown)
         op: RandomUniform[UDtype] = new(RandomUniform)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ MERGE = RandomUniform.Options.merge
 def random_uniform(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -242,8 +248,8 @@ def random_uniform(
         array([[0.75, 0.08, 0.46],
                [0.86, 0.36, 0.19]], dtype=float32)
     """
-    if _unknown:
-        raise RandomUniform._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomUniform._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

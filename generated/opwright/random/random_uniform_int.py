@@ -112,7 +112,10 @@ class RandomUniformInt(TensorOp[Tout]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -132,6 +135,7 @@ class RandomUniformInt(TensorOp[Tout]):
         minval: Operand[Uout],
         maxval: SameOperand[Uout],
         *options: Options,
+        **_unknown: Never,
     ) -> RandomUniformInt[Uout]:
         """Draws integers evenly from a range.
 
@@ -172,6 +176,8 @@ class RandomUniformInt(TensorOp[Tout]):
             >>> random_uniform_int([8], 1, 7, seed=7).numpy()  # dice
             array([4, 5, 1, 3, 4, 4, 2, 1], dtype=int32)
         """
+        if _unknown:
+            raise RandomUniformInt._create_refused((), _unknown)
         op: RandomUniformInt[Uout] = new(RandomUniformInt)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def random_uniform_int(
     shape: Operand[U],
     minval: Operand[Uout],
     maxval: SameOperand[Uout],
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -263,8 +269,8 @@ def random_uniform_int(
         >>> random_uniform_int([8], 1, 7, seed=7).numpy()  # dice
         array([4, 5, 1, 3, 4, 4, 2, 1], dtype=int32)
     """
-    if _unknown:
-        raise RandomUniformInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RandomUniformInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -114,7 +114,10 @@ class RecordInput(TensorOp[TString]):
             file_parallelism: int = default(16),
             batch_size: int = default(32),
             compression_type: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 file_random_seed=file_random_seed,
                 file_shuffle_shift_ratio=file_shuffle_shift_ratio,
@@ -150,7 +153,7 @@ class RecordInput(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, file_pattern: StringLike, *options: Options
+        scope: Scope, file_pattern: StringLike, *options: Options, **_unknown: Never
     ) -> RecordInput:
         """Reads batches of records from files, shuffled, in threads of its own.
 
@@ -197,6 +200,8 @@ class RecordInput(TensorOp[TString]):
             >>> print(sorted(records.numpy()))
             [b'maybe', b'no', b'yes']
         """
+        if _unknown:
+            raise RecordInput._create_refused((), _unknown)
         op: RecordInput = new(RecordInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -247,7 +252,7 @@ MERGE = RecordInput.Options.merge
 @explained
 def record_input(
     file_pattern: StringLike,
-    *,
+    *_surplus: Never,
     file_random_seed: int = 301,
     file_shuffle_shift_ratio: float = 0.0,
     file_buffer_size: int = 10000,
@@ -301,8 +306,8 @@ def record_input(
         >>> print(sorted(records.numpy()))
         [b'maybe', b'no', b'yes']
     """
-    if _unknown:
-        raise RecordInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RecordInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

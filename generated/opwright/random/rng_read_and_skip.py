@@ -85,6 +85,8 @@ class RngReadAndSkip(TensorOp[TInt64]):
         resource: TensorOperand[TResource],
         alg: Operand[TInt32],
         delta: Operand[TUint64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RngReadAndSkip:
         """Returns the state of a generator in a variable, and moves its counter on.
 
@@ -122,6 +124,8 @@ class RngReadAndSkip(TensorOp[TInt64]):
             >>> state.numpy()
             array([512,   0,  42])
         """
+        if _unknown or _surplus:
+            raise RngReadAndSkip._create_refused(_surplus, _unknown)
         op: RngReadAndSkip = new(RngReadAndSkip)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def rng_read_and_skip(
     resource: TensorOperand[TResource],
     alg: Operand[TInt32],
     delta: Operand[TUint64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -189,8 +193,8 @@ def rng_read_and_skip(
         >>> state.numpy()
         array([512,   0,  42])
     """
-    if _unknown:
-        raise RngReadAndSkip._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RngReadAndSkip._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

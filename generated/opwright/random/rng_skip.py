@@ -79,6 +79,8 @@ class RngSkip(Op):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         delta: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RngSkip:
         """Moves the counter of a generator in a variable on, without drawing.
 
@@ -109,6 +111,8 @@ class RngSkip(Op):
             >>> state.numpy()
             array([512,   0,  42])
         """
+        if _unknown or _surplus:
+            raise RngSkip._create_refused(_surplus, _unknown)
         op: RngSkip = new(RngSkip)
         fast_path_error = None
         try:
@@ -140,7 +144,7 @@ def rng_skip(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     delta: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -173,8 +177,8 @@ def rng_skip(
         >>> state.numpy()
         array([512,   0,  42])
     """
-    if _unknown:
-        raise RngSkip._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RngSkip._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -156,8 +156,9 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         shape: Operand[US],
         counts: Operand[U],
         probs: SameOperand[U],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> StatefulRandomBinomial[UDtype]:
         """Draws numbers of successes from binomial distributions, by a variable.
 
@@ -203,6 +204,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
             >>> draws.numpy().mean().round(1)
             np.float64(5.0)
         """
+        if _unknown or _surplus:
+            raise StatefulRandomBinomial._create_refused(_surplus, _unknown)
         op: StatefulRandomBinomial[UDtype] = new(StatefulRandomBinomial)
         fast_path_error = None
         try:
@@ -276,7 +279,7 @@ def stateful_random_binomial(
     shape: Operand[US],
     counts: Operand[U],
     probs: SameOperand[U],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -324,8 +327,8 @@ def stateful_random_binomial(
         >>> draws.numpy().mean().round(1)
         np.float64(5.0)
     """
-    if _unknown:
-        raise StatefulRandomBinomial._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulRandomBinomial._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

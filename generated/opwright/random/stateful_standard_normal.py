@@ -120,8 +120,9 @@ class StatefulStandardNormal(TensorOp[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatefulStandardNormal[UDtype]:
         """Removed; StatefulStandardNormalV2 is told the algorithm.
 
@@ -154,6 +155,8 @@ class StatefulStandardNormal(TensorOp[Dtype]):
             >>> normal(state.handle, 1, [3]).numpy().round(4)
             array([-0.301 ,  0.5186, -0.1569], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatefulStandardNormal._create_refused(_surplus, _unknown)
         op: StatefulStandardNormal[UDtype] = new(StatefulStandardNormal)
         fast_path_error = None
         try:
@@ -214,7 +217,7 @@ def stateful_standard_normal(
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -250,8 +253,8 @@ def stateful_standard_normal(
         >>> normal(state.handle, 1, [3]).numpy().round(4)
         array([-0.301 ,  0.5186, -0.1569], dtype=float32)
     """
-    if _unknown:
-        raise StatefulStandardNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulStandardNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -124,8 +124,9 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatefulStandardNormalV2[UDtype]:
         """Draws floats from the normal distribution, from a generator in a variable.
 
@@ -164,6 +165,8 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
             >>> stateful_standard_normal_v2(state.handle, 1, [3]).numpy().round(4)
             array([-0.301 ,  0.5186, -0.1569], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatefulStandardNormalV2._create_refused(_surplus, _unknown)
         op: StatefulStandardNormalV2[UDtype] = new(StatefulStandardNormalV2)
         fast_path_error = None
         try:
@@ -228,7 +231,7 @@ def stateful_standard_normal_v2(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -270,8 +273,8 @@ def stateful_standard_normal_v2(
         >>> stateful_standard_normal_v2(state.handle, 1, [3]).numpy().round(4)
         array([-0.301 ,  0.5186, -0.1569], dtype=float32)
     """
-    if _unknown:
-        raise StatefulStandardNormalV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulStandardNormalV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

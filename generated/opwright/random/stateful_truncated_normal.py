@@ -126,8 +126,9 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatefulTruncatedNormal[UDtype]:
         """Draws floats from the normal distribution within two deviations, by a
         state.
@@ -169,6 +170,8 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
             >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
             (True, 0.9)
         """
+        if _unknown or _surplus:
+            raise StatefulTruncatedNormal._create_refused(_surplus, _unknown)
         op: StatefulTruncatedNormal[UDtype] = new(StatefulTruncatedNormal)
         fast_path_error = None
         try:
@@ -233,7 +236,7 @@ def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -277,8 +280,8 @@ def stateful_truncated_normal(
         >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
         (True, 0.9)
     """
-    if _unknown:
-        raise StatefulTruncatedNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulTruncatedNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

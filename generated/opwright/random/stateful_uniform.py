@@ -124,8 +124,9 @@ class StatefulUniform(TensorOp[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatefulUniform[UDtype]:
         """Draws floats evenly from 0 to 1, from a generator in a variable.
 
@@ -166,6 +167,8 @@ class StatefulUniform(TensorOp[Dtype]):
             >>> state.numpy()
             array([768,   0,  42])
         """
+        if _unknown or _surplus:
+            raise StatefulUniform._create_refused(_surplus, _unknown)
         op: StatefulUniform[UDtype] = new(StatefulUniform)
         fast_path_error = None
         try:
@@ -230,7 +233,7 @@ def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -274,8 +277,8 @@ def stateful_uniform(
         >>> state.numpy()
         array([768,   0,  42])
     """
-    if _unknown:
-        raise StatefulUniform._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulUniform._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -123,8 +123,9 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
         resource: TensorOperand[TResource],
         algorithm: Operand[TInt64],
         shape: AnyOperand[UShapeDtype],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "uint64",
+        **_unknown: Never,
     ) -> StatefulUniformFullInt[UDtype]:
         """Draws from all integers of a dtype evenly, from a generator in a variable.
 
@@ -163,6 +164,8 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
             >>> stateful_uniform_full_int(state.handle, 1, [2], dtype=tf.int32).numpy()
             array([-1662324653,  2012563771], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatefulUniformFullInt._create_refused(_surplus, _unknown)
         op: StatefulUniformFullInt[UDtype] = new(StatefulUniformFullInt)
         fast_path_error = None
         try:
@@ -227,7 +230,7 @@ def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],
     shape: AnyOperand[UShapeDtype],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +271,8 @@ def stateful_uniform_full_int(
         >>> stateful_uniform_full_int(state.handle, 1, [2], dtype=tf.int32).numpy()
         array([-1662324653,  2012563771], dtype=int32)
     """
-    if _unknown:
-        raise StatefulUniformFullInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulUniformFullInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

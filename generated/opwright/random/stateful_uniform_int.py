@@ -107,6 +107,8 @@ class StatefulUniformInt(TensorOp[Dtype]):
         shape: AnyOperand[UShapeDtype],
         minval: AnyOperand[UDtype],
         maxval: SameAnyOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatefulUniformInt[UDtype]:
         """Draws integers evenly from a range, from a generator in a variable.
 
@@ -146,6 +148,8 @@ class StatefulUniformInt(TensorOp[Dtype]):
             >>> stateful_uniform_int(state.handle, 1, [8], 1, 7).numpy()  # dice
             array([4, 2, 4, 5, 4, 4, 2, 2])
         """
+        if _unknown or _surplus:
+            raise StatefulUniformInt._create_refused(_surplus, _unknown)
         op: StatefulUniformInt[UDtype] = new(StatefulUniformInt)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def stateful_uniform_int(
     shape: AnyOperand[UShapeDtype],
     minval: AnyOperand[UDtype],
     maxval: SameAnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -236,8 +240,8 @@ def stateful_uniform_int(
         >>> stateful_uniform_int(state.handle, 1, [8], 1, 7).numpy()  # dice
         array([4, 2, 4, 5, 4, 4, 2, 2])
     """
-    if _unknown:
-        raise StatefulUniformInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatefulUniformInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -133,8 +133,9 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
         logits: Operand[U],
         num_samples: Operand[TInt32],
         seed: Operand[Useed],
-        *,
+        *_surplus: Never,
         output_dtype: type[UOutputDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> StatelessMultinomial[UOutputDtype]:
         """Draws classes by their log probabilities, as a seed decides.
 
@@ -178,6 +179,8 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
             array([[1, 1, 0, 1, 1, 1, 1, 0],
                    [2, 2, 2, 2, 2, 2, 2, 2]])
         """
+        if _unknown or _surplus:
+            raise StatelessMultinomial._create_refused(_surplus, _unknown)
         op: StatelessMultinomial[UOutputDtype] = new(StatelessMultinomial)
         fast_path_error = None
         try:
@@ -249,7 +252,7 @@ def stateless_multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     output_dtype: type[UOutputDtype] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -294,8 +297,8 @@ def stateless_multinomial(
         array([[1, 1, 0, 1, 1, 1, 1, 0],
                [2, 2, 2, 2, 2, 2, 2, 2]])
     """
-    if _unknown:
-        raise StatelessMultinomial._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessMultinomial._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:

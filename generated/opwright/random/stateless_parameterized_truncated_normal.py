@@ -125,6 +125,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         stddevs: SameOperand[UDtype],
         minvals: SameOperand[UDtype],
         maxvals: SameOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessParameterizedTruncatedNormal[UDtype]:
         """Draws floats from normal distributions that are cut off, as a seed
         decides.
@@ -171,6 +173,10 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
                    [-0.6, 51.1],
                    [ 1. , 51.4]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessParameterizedTruncatedNormal._create_refused(
+                _surplus, _unknown
+            )
         op: StatelessParameterizedTruncatedNormal[UDtype] = new(
             StatelessParameterizedTruncatedNormal
         )
@@ -213,7 +219,7 @@ def stateless_parameterized_truncated_normal(
     stddevs: SameOperand[UDtype],
     minvals: SameOperand[UDtype],
     maxvals: SameOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -260,8 +266,8 @@ def stateless_parameterized_truncated_normal(
                [-0.6, 51.1],
                [ 1. , 51.4]], dtype=float32)
     """
-    if _unknown:
-        raise StatelessParameterizedTruncatedNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessParameterizedTruncatedNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -150,8 +150,9 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         seed: Operand[Useed],
         counts: Operand[U],
         probs: SameOperand[U],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> StatelessRandomBinomial[UDtype]:
         """Draws numbers of successes from binomial distributions, as a seed decides.
 
@@ -194,6 +195,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
             >>> draws.numpy().mean(0).round()
             array([  5., 500.])
         """
+        if _unknown or _surplus:
+            raise StatelessRandomBinomial._create_refused(_surplus, _unknown)
         op: StatelessRandomBinomial[UDtype] = new(StatelessRandomBinomial)
         fast_path_error = None
         try:
@@ -260,7 +263,7 @@ def stateless_random_binomial(
     seed: Operand[Useed],
     counts: Operand[U],
     probs: SameOperand[U],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "int64",
     name: str | None = None,
     **_unknown: Never,
@@ -306,8 +309,8 @@ def stateless_random_binomial(
         >>> draws.numpy().mean(0).round()
         array([  5., 500.])
     """
-    if _unknown:
-        raise StatelessRandomBinomial._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomBinomial._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -103,7 +103,12 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, shape: Operand[U], seed: Operand[Useed], alpha: Operand[UDtype]
+        scope: Scope,
+        shape: Operand[U],
+        seed: Operand[Useed],
+        alpha: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessRandomGammaV2[UDtype]:
         """Draws floats from gamma distributions, as a seed decides.
 
@@ -141,6 +146,8 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
             >>> draws.numpy().mean(0).round(1)
             array([0.5, 3. ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomGammaV2._create_refused(_surplus, _unknown)
         op: StatelessRandomGammaV2[UDtype] = new(StatelessRandomGammaV2)
         fast_path_error = None
         try:
@@ -168,7 +175,7 @@ def stateless_random_gamma_v2(
     shape: Operand[U],
     seed: Operand[Useed],
     alpha: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -208,8 +215,8 @@ def stateless_random_gamma_v2(
         >>> draws.numpy().mean(0).round(1)
         array([0.5, 3. ], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomGammaV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomGammaV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -111,6 +111,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         counter: Operand[TUint64],
         alg: Operand[TInt32],
         alpha: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessRandomGammaV3[UDtype]:
         """Draws floats from gamma distributions, as a key and counter decide.
 
@@ -153,6 +155,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             >>> draws.numpy().mean(0).round(1)
             array([0.5, 3. ], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomGammaV3._create_refused(_surplus, _unknown)
         op: StatelessRandomGammaV3[UDtype] = new(StatelessRandomGammaV3)
         fast_path_error = None
         try:
@@ -197,7 +201,7 @@ def stateless_random_gamma_v3(
     counter: Operand[TUint64],
     alg: Operand[TInt32],
     alpha: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -241,8 +245,8 @@ def stateless_random_gamma_v3(
         >>> draws.numpy().mean(0).round(1)
         array([0.5, 3. ], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomGammaV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomGammaV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -63,7 +63,9 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
         return StatelessRandomGetAlgInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> StatelessRandomGetAlg:
+    def create(
+        scope: Scope, *_surplus: Never, **_unknown: Never
+    ) -> StatelessRandomGetAlg:
         """Returns the number of the random algorithm that suits a device.
 
         1 is Philox, which is what a CPU and a GPU get; 2 is ThreeFry.
@@ -88,6 +90,8 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
             >>> stateless_random_get_alg().numpy()
             np.int32(1)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomGetAlg._create_refused(_surplus, _unknown)
         op: StatelessRandomGetAlg = new(StatelessRandomGetAlg)
         fast_path_error = None
         try:
@@ -101,7 +105,7 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
 
 @explained
 def stateless_random_get_alg(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Returns the number of the random algorithm that suits a device.
 
@@ -127,8 +131,8 @@ def stateless_random_get_alg(
         >>> stateless_random_get_alg().numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise StatelessRandomGetAlg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomGetAlg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -101,7 +101,9 @@ class StatelessRandomGetKeyCounter(Op):
         return StatelessRandomGetKeyCounterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, seed: Operand[Useed]) -> StatelessRandomGetKeyCounter:
+    def create(
+        scope: Scope, seed: Operand[Useed], *_surplus: Never, **_unknown: Never
+    ) -> StatelessRandomGetKeyCounter:
         """Makes the key and counter of a random generator out of a seed.
 
         The two integers of a seed are scrambled by Philox itself, so that seeds which
@@ -135,6 +137,8 @@ class StatelessRandomGetKeyCounter(Op):
             >>> counter.numpy()
             array([                   0, 17830669156045600267], dtype=uint64)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomGetKeyCounter._create_refused(_surplus, _unknown)
         op: StatelessRandomGetKeyCounter = new(StatelessRandomGetKeyCounter)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ class StatelessRandomGetKeyCounter(Op):
 
 @explained
 def stateless_random_get_key_counter(
-    seed: Operand[Useed], *, name: str | None = None, **_unknown: Never
+    seed: Operand[Useed], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> StatelessRandomGetKeyCounterOutputs:
     """Makes the key and counter of a random generator out of a seed.
 
@@ -193,8 +197,8 @@ def stateless_random_get_key_counter(
         >>> counter.numpy()
         array([                   0, 17830669156045600267], dtype=uint64)
     """
-    if _unknown:
-        raise StatelessRandomGetKeyCounter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomGetKeyCounter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterOutputs
     try:

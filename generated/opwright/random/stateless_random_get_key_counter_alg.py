@@ -104,7 +104,9 @@ class StatelessRandomGetKeyCounterAlg(Op):
         return StatelessRandomGetKeyCounterAlgInputs(self)
 
     @staticmethod
-    def create(scope: Scope, seed: Operand[Useed]) -> StatelessRandomGetKeyCounterAlg:
+    def create(
+        scope: Scope, seed: Operand[Useed], *_surplus: Never, **_unknown: Never
+    ) -> StatelessRandomGetKeyCounterAlg:
         """Makes the key and counter of a random generator, and names its algorithm.
 
         What StatelessRandomGetKeyCounter and StatelessRandomGetAlg do, in one op: the
@@ -136,6 +138,8 @@ class StatelessRandomGetKeyCounterAlg(Op):
             ...     [8], key, counter, alg, 1, 7).numpy()
             array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomGetKeyCounterAlg._create_refused(_surplus, _unknown)
         op: StatelessRandomGetKeyCounterAlg = new(StatelessRandomGetKeyCounterAlg)
         fast_path_error = None
         try:
@@ -160,7 +164,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
 @explained
 def stateless_random_get_key_counter_alg(
-    seed: Operand[Useed], *, name: str | None = None, **_unknown: Never
+    seed: Operand[Useed], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> StatelessRandomGetKeyCounterAlgOutputs:
     """Makes the key and counter of a random generator, and names its algorithm.
 
@@ -193,8 +197,8 @@ def stateless_random_get_key_counter_alg(
         ...     [8], key, counter, alg, 1, 7).numpy()
         array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
     """
-    if _unknown:
-        raise StatelessRandomGetKeyCounterAlg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomGetKeyCounterAlg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterAlgOutputs
     try:

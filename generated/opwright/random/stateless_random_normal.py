@@ -125,8 +125,9 @@ class StatelessRandomNormal(TensorOp[Dtype]):
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessRandomNormal[UDtype]:
         """Draws floats from the normal distribution, as a seed decides.
 
@@ -162,6 +163,8 @@ class StatelessRandomNormal(TensorOp[Dtype]):
             >>> stateless_random_normal([2], [1, 2]).numpy().round(4)
             array([0.5441, 0.2074], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomNormal._create_refused(_surplus, _unknown)
         op: StatelessRandomNormal[UDtype] = new(StatelessRandomNormal)
         fast_path_error = None
         try:
@@ -220,7 +223,7 @@ def stateless_random_normal(
 def stateless_random_normal(
     shape: Operand[U],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -259,8 +262,8 @@ def stateless_random_normal(
         >>> stateless_random_normal([2], [1, 2]).numpy().round(4)
         array([0.5441, 0.2074], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -129,8 +129,9 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessRandomNormalV2[UDtype]:
         """Draws floats from the normal distribution, as a key and counter decide.
 
@@ -170,6 +171,8 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
             >>> stateless_random_normal_v2([2], key, counter, 1).numpy().round(4)
             array([0.5441, 0.2074], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomNormalV2._create_refused(_surplus, _unknown)
         op: StatelessRandomNormalV2[UDtype] = new(StatelessRandomNormalV2)
         fast_path_error = None
         try:
@@ -240,7 +243,7 @@ def stateless_random_normal_v2(
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -282,8 +285,8 @@ def stateless_random_normal_v2(
         >>> stateless_random_normal_v2([2], key, counter, 1).numpy().round(4)
         array([0.5441, 0.2074], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomNormalV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomNormalV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -118,6 +118,8 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         seed: Operand[Useed],
         lam: Operand[URtype],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessRandomPoisson[UDtype]:
         """Draws counts from Poisson distributions, as a seed decides.
 
@@ -153,6 +155,8 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
             >>> draws.numpy().mean(0).round(1)
             array([ 0.5, 20. ])
         """
+        if _unknown or _surplus:
+            raise StatelessRandomPoisson._create_refused(_surplus, _unknown)
         op: StatelessRandomPoisson[UDtype] = new(StatelessRandomPoisson)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def stateless_random_poisson(
     seed: Operand[Useed],
     lam: Operand[URtype],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -226,8 +230,8 @@ def stateless_random_poisson(
         >>> draws.numpy().mean(0).round(1)
         array([ 0.5, 20. ])
     """
-    if _unknown:
-        raise StatelessRandomPoisson._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomPoisson._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

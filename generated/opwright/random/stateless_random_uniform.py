@@ -123,8 +123,9 @@ class StatelessRandomUniform(TensorOp[Dtype]):
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessRandomUniform[UDtype]:
         """Draws floats evenly from 0 to 1, as a seed decides.
 
@@ -160,6 +161,8 @@ class StatelessRandomUniform(TensorOp[Dtype]):
             >>> stateless_random_uniform([3], [1, 2]).numpy().round(4)
             array([0.8441, 0.192 , 0.9962], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniform._create_refused(_surplus, _unknown)
         op: StatelessRandomUniform[UDtype] = new(StatelessRandomUniform)
         fast_path_error = None
         try:
@@ -218,7 +221,7 @@ def stateless_random_uniform(
 def stateless_random_uniform(
     shape: Operand[U],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -257,8 +260,8 @@ def stateless_random_uniform(
         >>> stateless_random_uniform([3], [1, 2]).numpy().round(4)
         array([0.8441, 0.192 , 0.9962], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomUniform._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniform._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -125,8 +125,9 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "uint64",
+        **_unknown: Never,
     ) -> StatelessRandomUniformFullInt[UDtype]:
         """Draws from all integers of a dtype evenly, as a seed decides.
 
@@ -162,6 +163,8 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
             >>> stateless_random_uniform_full_int([2], [1, 2], dtype=tf.int32).numpy()
             array([1105988140, 1738052849], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniformFullInt._create_refused(_surplus, _unknown)
         op: StatelessRandomUniformFullInt[UDtype] = new(StatelessRandomUniformFullInt)
         fast_path_error = None
         try:
@@ -220,7 +223,7 @@ def stateless_random_uniform_full_int(
 def stateless_random_uniform_full_int(
     shape: Operand[U],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
     **_unknown: Never,
@@ -259,8 +262,8 @@ def stateless_random_uniform_full_int(
         >>> stateless_random_uniform_full_int([2], [1, 2], dtype=tf.int32).numpy()
         array([1105988140, 1738052849], dtype=int32)
     """
-    if _unknown:
-        raise StatelessRandomUniformFullInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniformFullInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

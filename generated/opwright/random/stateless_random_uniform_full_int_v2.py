@@ -128,8 +128,9 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "uint64",
+        **_unknown: Never,
     ) -> StatelessRandomUniformFullIntV2[UDtype]:
         """Draws from all integers of a dtype evenly, as a key and counter decide.
 
@@ -169,6 +170,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
             ...     [2], key, counter, 1, dtype=tf.int32).numpy()
             array([1105988140, 1738052849], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniformFullIntV2._create_refused(_surplus, _unknown)
         op: StatelessRandomUniformFullIntV2[UDtype] = new(
             StatelessRandomUniformFullIntV2
         )
@@ -241,7 +244,7 @@ def stateless_random_uniform_full_int_v2(
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
     **_unknown: Never,
@@ -283,8 +286,8 @@ def stateless_random_uniform_full_int_v2(
         ...     [2], key, counter, 1, dtype=tf.int32).numpy()
         array([1105988140, 1738052849], dtype=int32)
     """
-    if _unknown:
-        raise StatelessRandomUniformFullIntV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniformFullIntV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -108,6 +108,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         seed: Operand[Useed],
         minval: Operand[UDtype],
         maxval: SameOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessRandomUniformInt[UDtype]:
         """Draws integers evenly from a range, as a seed decides.
 
@@ -145,6 +147,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
             >>> stateless_random_uniform_int([8], [1, 2], 1, 7).numpy()  # dice
             array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniformInt._create_refused(_surplus, _unknown)
         op: StatelessRandomUniformInt[UDtype] = new(StatelessRandomUniformInt)
         fast_path_error = None
         try:
@@ -185,7 +189,7 @@ def stateless_random_uniform_int(
     seed: Operand[Useed],
     minval: Operand[UDtype],
     maxval: SameOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -225,8 +229,8 @@ def stateless_random_uniform_int(
         >>> stateless_random_uniform_int([8], [1, 2], 1, 7).numpy()  # dice
         array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
     """
-    if _unknown:
-        raise StatelessRandomUniformInt._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniformInt._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

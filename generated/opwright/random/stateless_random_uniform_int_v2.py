@@ -112,6 +112,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         alg: Operand[TInt32],
         minval: Operand[UDtype],
         maxval: SameOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessRandomUniformIntV2[UDtype]:
         """Draws integers evenly from a range, as a key and counter decide.
 
@@ -153,6 +155,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
             >>> stateless_random_uniform_int_v2([8], key, counter, 1, 1, 7).numpy()  # dice
             array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniformIntV2._create_refused(_surplus, _unknown)
         op: StatelessRandomUniformIntV2[UDtype] = new(StatelessRandomUniformIntV2)
         fast_path_error = None
         try:
@@ -207,7 +211,7 @@ def stateless_random_uniform_int_v2(
     alg: Operand[TInt32],
     minval: Operand[UDtype],
     maxval: SameOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -250,8 +254,8 @@ def stateless_random_uniform_int_v2(
         >>> stateless_random_uniform_int_v2([8], key, counter, 1, 1, 7).numpy()  # dice
         array([5, 6, 1, 4, 2, 2, 4, 1], dtype=int32)
     """
-    if _unknown:
-        raise StatelessRandomUniformIntV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniformIntV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

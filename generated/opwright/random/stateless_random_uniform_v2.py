@@ -129,8 +129,9 @@ class StatelessRandomUniformV2(TensorOp[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessRandomUniformV2[UDtype]:
         """Draws floats evenly from 0 to 1, as a key and counter decide.
 
@@ -170,6 +171,8 @@ class StatelessRandomUniformV2(TensorOp[Dtype]):
             >>> stateless_random_uniform_v2([3], key, counter, 1).numpy().round(4)
             array([0.8441, 0.192 , 0.9962], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise StatelessRandomUniformV2._create_refused(_surplus, _unknown)
         op: StatelessRandomUniformV2[UDtype] = new(StatelessRandomUniformV2)
         fast_path_error = None
         try:
@@ -240,7 +243,7 @@ def stateless_random_uniform_v2(
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -282,8 +285,8 @@ def stateless_random_uniform_v2(
         >>> stateless_random_uniform_v2([3], key, counter, 1).numpy().round(4)
         array([0.8441, 0.192 , 0.9962], dtype=float32)
     """
-    if _unknown:
-        raise StatelessRandomUniformV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessRandomUniformV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -96,6 +96,8 @@ class StatelessShuffle(TensorOp[T]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatelessShuffle[U]:
         """Puts the rows of a tensor into random order, as a key and counter decide.
 
@@ -133,6 +135,8 @@ class StatelessShuffle(TensorOp[T]):
             >>> stateless_shuffle([10, 20, 30, 40], key, counter, 1).numpy()
             array([10, 40, 30, 20], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise StatelessShuffle._create_refused(_surplus, _unknown)
         op: StatelessShuffle[U] = new(StatelessShuffle)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def stateless_shuffle(
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -202,8 +206,8 @@ def stateless_shuffle(
         >>> stateless_shuffle([10, 20, 30, 40], key, counter, 1).numpy()
         array([10, 40, 30, 20], dtype=int32)
     """
-    if _unknown:
-        raise StatelessShuffle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessShuffle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -126,8 +126,9 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
         scope: Scope,
         shape: Operand[U],
         seed: Operand[Useed],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessTruncatedNormal[UDtype]:
         """Draws floats from the normal distribution within two deviations, by a
         seed.
@@ -165,6 +166,8 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
             >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
             (True, 0.9)
         """
+        if _unknown or _surplus:
+            raise StatelessTruncatedNormal._create_refused(_surplus, _unknown)
         op: StatelessTruncatedNormal[UDtype] = new(StatelessTruncatedNormal)
         fast_path_error = None
         try:
@@ -223,7 +226,7 @@ def stateless_truncated_normal(
 def stateless_truncated_normal(
     shape: Operand[U],
     seed: Operand[Useed],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +266,8 @@ def stateless_truncated_normal(
         >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
         (True, 0.9)
     """
-    if _unknown:
-        raise StatelessTruncatedNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessTruncatedNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -131,8 +131,9 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
         key: Operand[TUint64],
         counter: Operand[TUint64],
         alg: Operand[TInt32],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StatelessTruncatedNormalV2[UDtype]:
         """Draws floats from the normal distribution within two deviations, by a key.
 
@@ -174,6 +175,8 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
             >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
             (True, 0.9)
         """
+        if _unknown or _surplus:
+            raise StatelessTruncatedNormalV2._create_refused(_surplus, _unknown)
         op: StatelessTruncatedNormalV2[UDtype] = new(StatelessTruncatedNormalV2)
         fast_path_error = None
         try:
@@ -244,7 +247,7 @@ def stateless_truncated_normal_v2(
     key: Operand[TUint64],
     counter: Operand[TUint64],
     alg: Operand[TInt32],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -288,8 +291,8 @@ def stateless_truncated_normal_v2(
         >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
         (True, 0.9)
     """
-    if _unknown:
-        raise StatelessTruncatedNormalV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatelessTruncatedNormalV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

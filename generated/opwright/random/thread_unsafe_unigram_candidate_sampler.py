@@ -127,7 +127,10 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -149,6 +152,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         unique: bool,
         range_max: int,
         *options: Options,
+        **_unknown: Never,
     ) -> ThreadUnsafeUnigramCandidateSampler:
         """Draws classes to train against, as often as they have come up so far.
 
@@ -204,6 +208,8 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
             >>> np.sort(sampled.numpy())
             array([0, 1, 2])
         """
+        if _unknown:
+            raise ThreadUnsafeUnigramCandidateSampler._create_refused((), _unknown)
         op: ThreadUnsafeUnigramCandidateSampler = new(
             ThreadUnsafeUnigramCandidateSampler
         )
@@ -271,7 +277,7 @@ def thread_unsafe_unigram_candidate_sampler(
     num_sampled: int,
     unique: bool,
     range_max: int,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -331,8 +337,8 @@ def thread_unsafe_unigram_candidate_sampler(
         >>> np.sort(sampled.numpy())
         array([0, 1, 2])
     """
-    if _unknown:
-        raise ThreadUnsafeUnigramCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ThreadUnsafeUnigramCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ThreadUnsafeUnigramCandidateSamplerOutputs
     try:

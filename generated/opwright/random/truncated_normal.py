@@ -107,7 +107,10 @@ class TruncatedNormal(TensorOp[Dtype]):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -126,6 +129,7 @@ class TruncatedNormal(TensorOp[Dtype]):
         shape: Operand[U],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TruncatedNormal[UDtype]:
         """Draws floats from the normal distribution, within two deviations.
 
@@ -165,6 +169,8 @@ class TruncatedNormal(TensorOp[Dtype]):
             >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
             (True, 0.9)
         """
+        if _unknown:
+            raise TruncatedNormal._create_refused((), _unknown)
         op: TruncatedNormal[UDtype] = new(TruncatedNormal)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ MERGE = TruncatedNormal.Options.merge
 def truncated_normal(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -244,8 +250,8 @@ def truncated_normal(
         >>> bool(np.abs(draws).max() <= 2), round(float(draws.std()), 1)
         (True, 0.9)
     """
-    if _unknown:
-        raise TruncatedNormal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TruncatedNormal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

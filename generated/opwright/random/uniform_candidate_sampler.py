@@ -124,7 +124,10 @@ class UniformCandidateSampler(Op):
             *,
             seed: int = default(0),
             seed2: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -146,6 +149,7 @@ class UniformCandidateSampler(Op):
         unique: bool,
         range_max: int,
         *options: Options,
+        **_unknown: Never,
     ) -> UniformCandidateSampler:
         """Draws classes to train against, each equally likely.
 
@@ -200,6 +204,8 @@ class UniformCandidateSampler(Op):
             array([[0.47],
                    [0.47]], dtype=float32)
         """
+        if _unknown:
+            raise UniformCandidateSampler._create_refused((), _unknown)
         op: UniformCandidateSampler = new(UniformCandidateSampler)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ def uniform_candidate_sampler(
     num_sampled: int,
     unique: bool,
     range_max: int,
-    *,
+    *_surplus: Never,
     seed: int = 0,
     seed2: int = 0,
     name: str | None = None,
@@ -324,8 +330,8 @@ def uniform_candidate_sampler(
         array([[0.47],
                [0.47]], dtype=float32)
     """
-    if _unknown:
-        raise UniformCandidateSampler._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UniformCandidateSampler._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UniformCandidateSamplerOutputs
     try:

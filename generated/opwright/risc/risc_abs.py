@@ -71,7 +71,9 @@ class RiscAbs(TensorOp[T]):
         return RiscAbsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscAbs[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscAbs[U]:
         """Stands for the absolute value of each element, in TF RISC.
 
         The result is x where x is not negative, and -x otherwise.
@@ -99,6 +101,8 @@ class RiscAbs(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_abs(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscAbs._create_refused(_surplus, _unknown)
         op: RiscAbs[U] = new(RiscAbs)
         fast_path_error = None
         try:
@@ -111,7 +115,9 @@ class RiscAbs(TensorOp[T]):
 
 
 @explained
-def risc_abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def risc_abs(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Stands for the absolute value of each element, in TF RISC.
 
     The result is x where x is not negative, and -x otherwise.
@@ -139,8 +145,8 @@ def risc_abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> with tf.Graph().as_default():
         ...     y = risc_abs(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscAbs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscAbs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -82,7 +82,13 @@ class RiscAdd(TensorOp[T]):
         return RiscAddInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscAdd[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscAdd[U]:
         """Stands for the sums of two tensors, in TF RISC.
 
         The result is x + y. Both inputs have one shape, and others are refused: the set
@@ -113,6 +119,8 @@ class RiscAdd(TensorOp[T]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_add(x, tf.constant([2.0, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscAdd._create_refused(_surplus, _unknown)
         op: RiscAdd[U] = new(RiscAdd)
         fast_path_error = None
         try:
@@ -126,7 +134,11 @@ class RiscAdd(TensorOp[T]):
 
 @explained
 def risc_add(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Stands for the sums of two tensors, in TF RISC.
 
@@ -158,8 +170,8 @@ def risc_add(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_add(x, tf.constant([2.0, 2.0]))
     """
-    if _unknown:
-        raise RiscAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -92,6 +92,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
         x: Operand[U],
         y: SameOperand[U],
         op_type: Literal["ADD", "SUB", "MUL", "DIV", "REM", "MIN", "POW"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscBinaryArithmetic[U]:
         """Stands for one of seven arithmetic ops on two tensors, in TF RISC.
 
@@ -127,6 +129,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_binary_arithmetic(x, x, "MUL")
         """
+        if _unknown or _surplus:
+            raise RiscBinaryArithmetic._create_refused(_surplus, _unknown)
         op: RiscBinaryArithmetic[U] = new(RiscBinaryArithmetic)
         fast_path_error = None
         try:
@@ -151,7 +155,7 @@ def risc_binary_arithmetic(
     x: Operand[U],
     y: SameOperand[U],
     op_type: Literal["ADD", "SUB", "MUL", "DIV", "REM", "MIN", "POW"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +193,8 @@ def risc_binary_arithmetic(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_binary_arithmetic(x, x, "MUL")
     """
-    if _unknown:
-        raise RiscBinaryArithmetic._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscBinaryArithmetic._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

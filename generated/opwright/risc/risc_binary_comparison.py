@@ -91,6 +91,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
         x: Operand[U],
         y: SameOperand[U],
         op_type: Literal["EQ", "NE", "GE", "GT", "LE", "LT"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscBinaryComparison:
         """Stands for one of six comparisons of two tensors, in TF RISC.
 
@@ -126,6 +128,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_binary_comparison(x, tf.constant([2.0, 2.0]), "GT")
         """
+        if _unknown or _surplus:
+            raise RiscBinaryComparison._create_refused(_surplus, _unknown)
         op: RiscBinaryComparison = new(RiscBinaryComparison)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def risc_binary_comparison(
     x: Operand[U],
     y: SameOperand[U],
     op_type: Literal["EQ", "NE", "GE", "GT", "LE", "LT"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -187,8 +191,8 @@ def risc_binary_comparison(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_binary_comparison(x, tf.constant([2.0, 2.0]), "GT")
     """
-    if _unknown:
-        raise RiscBinaryComparison._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscBinaryComparison._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

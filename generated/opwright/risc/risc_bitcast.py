@@ -76,7 +76,11 @@ class RiscBitcast(TensorOp[DstT]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[USrcT], DstT: type[UDstT] | DTypeLike
+        scope: Scope,
+        x: AnyOperand[USrcT],
+        DstT: type[UDstT] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscBitcast[UDstT]:
         """Stands for the bits of a tensor taken as another dtype, in TF RISC.
 
@@ -108,6 +112,8 @@ class RiscBitcast(TensorOp[DstT]):
             >>> with tf.Graph().as_default():
             ...     bits = risc_bitcast(tf.constant([1.0]), tf.int32)
         """
+        if _unknown or _surplus:
+            raise RiscBitcast._create_refused(_surplus, _unknown)
         op: RiscBitcast[UDstT] = new(RiscBitcast)
         fast_path_error = None
         try:
@@ -130,7 +136,7 @@ class RiscBitcast(TensorOp[DstT]):
 def risc_bitcast(
     x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDstT]:
@@ -164,8 +170,8 @@ def risc_bitcast(
         >>> with tf.Graph().as_default():
         ...     bits = risc_bitcast(tf.constant([1.0]), tf.int32)
     """
-    if _unknown:
-        raise RiscBitcast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscBitcast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDstT]
     try:

@@ -90,7 +90,11 @@ class RiscBroadcast(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], shape: Operand[Uidx]
+        scope: Scope,
+        input: AnyOperand[U],
+        shape: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscBroadcast[U]:
         """Stands for a tensor repeated to fill a shape, in TF RISC.
 
@@ -123,6 +127,8 @@ class RiscBroadcast(TensorOp[T]):
             ...     row = tf.constant([1.0, 2.0])
             ...     rows = risc_broadcast(row, [3, 2])
         """
+        if _unknown or _surplus:
+            raise RiscBroadcast._create_refused(_surplus, _unknown)
         op: RiscBroadcast[U] = new(RiscBroadcast)
         fast_path_error = None
         try:
@@ -149,7 +155,7 @@ class RiscBroadcast(TensorOp[T]):
 def risc_broadcast(
     input: AnyOperand[U],
     shape: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -184,8 +190,8 @@ def risc_broadcast(
         ...     row = tf.constant([1.0, 2.0])
         ...     rows = risc_broadcast(row, [3, 2])
     """
-    if _unknown:
-        raise RiscBroadcast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscBroadcast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

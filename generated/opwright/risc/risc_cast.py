@@ -75,7 +75,11 @@ class RiscCast(TensorOp[DstT]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[USrcT], DstT: type[UDstT] | DTypeLike
+        scope: Scope,
+        x: AnyOperand[USrcT],
+        DstT: type[UDstT] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscCast[UDstT]:
         """Stands for numbers converted to another dtype, in TF RISC.
 
@@ -106,6 +110,8 @@ class RiscCast(TensorOp[DstT]):
             >>> with tf.Graph().as_default():
             ...     whole = risc_cast(tf.constant([1.7, -1.7]), tf.int32)
         """
+        if _unknown or _surplus:
+            raise RiscCast._create_refused(_surplus, _unknown)
         op: RiscCast[UDstT] = new(RiscCast)
         fast_path_error = None
         try:
@@ -128,7 +134,7 @@ class RiscCast(TensorOp[DstT]):
 def risc_cast(
     x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDstT]:
@@ -161,8 +167,8 @@ def risc_cast(
         >>> with tf.Graph().as_default():
         ...     whole = risc_cast(tf.constant([1.7, -1.7]), tf.int32)
     """
-    if _unknown:
-        raise RiscCast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscCast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDstT]
     try:

@@ -71,7 +71,9 @@ class RiscCeil(TensorOp[T]):
         return RiscCeilInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscCeil[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscCeil[U]:
         """Stands for each element rounded up to an integer, in TF RISC.
 
         The result is the smallest integer that is not below x, as a float.
@@ -99,6 +101,8 @@ class RiscCeil(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_ceil(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscCeil._create_refused(_surplus, _unknown)
         op: RiscCeil[U] = new(RiscCeil)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class RiscCeil(TensorOp[T]):
 
 @explained
 def risc_ceil(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Stands for each element rounded up to an integer, in TF RISC.
 
@@ -141,8 +145,8 @@ def risc_ceil(
         >>> with tf.Graph().as_default():
         ...     y = risc_ceil(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscCeil._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscCeil._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class RiscCholesky(TensorOp[T]):
         return RiscCholeskyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[U]) -> RiscCholesky[U]:
+    def create(
+        scope: Scope, input: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscCholesky[U]:
         """Stands for Cholesky factors of matrices, in TF RISC.
 
         For each symmetric positive definite matrix A, the lower triangle L with L *
@@ -103,6 +105,8 @@ class RiscCholesky(TensorOp[T]):
             ...     spd = tf.constant([[4.0, 2.0], [2.0, 5.0]])
             ...     factor = risc_cholesky(spd)
         """
+        if _unknown or _surplus:
+            raise RiscCholesky._create_refused(_surplus, _unknown)
         op: RiscCholesky[U] = new(RiscCholesky)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class RiscCholesky(TensorOp[T]):
 
 @explained
 def risc_cholesky(
-    input: Operand[U], *, name: str | None = None, **_unknown: Never
+    input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Stands for Cholesky factors of matrices, in TF RISC.
 
@@ -147,8 +151,8 @@ def risc_cholesky(
         ...     spd = tf.constant([[4.0, 2.0], [2.0, 5.0]])
         ...     factor = risc_cholesky(spd)
     """
-    if _unknown:
-        raise RiscCholesky._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscCholesky._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

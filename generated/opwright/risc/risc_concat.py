@@ -96,7 +96,11 @@ class RiscConcat(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, values: Sequence[AnyOperand[U]], axis: Operand[Uidx]
+        scope: Scope,
+        values: Sequence[AnyOperand[U]],
+        axis: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscConcat[U]:
         """Stands for tensors put one after the other along an axis, in TF RISC.
 
@@ -129,6 +133,8 @@ class RiscConcat(TensorOp[T]):
             ...     x = tf.constant([[1.0, 2.0]])
             ...     both = risc_concat([x, x], 0)
         """
+        if _unknown or _surplus:
+            raise RiscConcat._create_refused(_surplus, _unknown)
         op: RiscConcat[U] = new(RiscConcat)
         fast_path_error = None
         try:
@@ -154,7 +160,7 @@ class RiscConcat(TensorOp[T]):
 def risc_concat(
     values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +195,8 @@ def risc_concat(
         ...     x = tf.constant([[1.0, 2.0]])
         ...     both = risc_concat([x, x], 0)
     """
-    if _unknown:
-        raise RiscConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,6 +108,8 @@ class RiscCondition(TensorOp[DstT]):
         func_true: FunctionLike,
         func_false: FunctionLike,
         DstT: type[UDstT] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscCondition[UDstT]:
         """Stands for one of two functions that is called, by a truth value, in TF
         RISC.
@@ -147,6 +149,8 @@ class RiscCondition(TensorOp[DstT]):
             ...     half = tf.function(lambda v: v / 2.0).get_concrete_function(x)
             ...     y = risc_condition(tf.constant(True), x, x, double, half, tf.float32)
         """
+        if _unknown or _surplus:
+            raise RiscCondition._create_refused(_surplus, _unknown)
         op: RiscCondition[UDstT] = new(RiscCondition)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def risc_condition(
     func_true: FunctionLike,
     func_false: FunctionLike,
     DstT: type[UDstT] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDstT]:
@@ -229,8 +233,8 @@ def risc_condition(
         ...     half = tf.function(lambda v: v / 2.0).get_concrete_function(x)
         ...     y = risc_condition(tf.constant(True), x, x, double, half, tf.float32)
     """
-    if _unknown:
-        raise RiscCondition._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscCondition._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDstT]
     try:

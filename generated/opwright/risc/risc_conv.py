@@ -105,7 +105,10 @@ class RiscConv(TensorOp[T]):
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -125,6 +128,7 @@ class RiscConv(TensorOp[T]):
         filter: SameOperand[U],
         strides: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> RiscConv[U]:
         """Stands for a convolution in two dimensions, in TF RISC.
 
@@ -164,6 +168,8 @@ class RiscConv(TensorOp[T]):
             ...     image = tf.random.normal([1, 8, 8, 3])
             ...     y = risc_conv(image, tf.random.normal([3, 3, 3, 4]), [1, 1, 1, 1])
         """
+        if _unknown:
+            raise RiscConv._create_refused((), _unknown)
         op: RiscConv[U] = new(RiscConv)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +212,7 @@ def risc_conv(
     input: Operand[U],
     filter: SameOperand[U],
     strides: Sequence[int],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     dilations: Sequence[int] = (1, 1, 1, 1),
     name: str | None = None,
@@ -249,8 +255,8 @@ def risc_conv(
         ...     image = tf.random.normal([1, 8, 8, 3])
         ...     y = risc_conv(image, tf.random.normal([3, 3, 3, 4]), [1, 1, 1, 1])
     """
-    if _unknown:
-        raise RiscConv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscConv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class RiscCos(TensorOp[T]):
         return RiscCosInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscCos[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscCos[U]:
         """Stands for the cosine of each element, in TF RISC.
 
         The result is the cosine of x, an angle in radians. A sine has to be made of it,
@@ -101,6 +103,8 @@ class RiscCos(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_cos(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscCos._create_refused(_surplus, _unknown)
         op: RiscCos[U] = new(RiscCos)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class RiscCos(TensorOp[T]):
 
 
 @explained
-def risc_cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def risc_cos(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Stands for the cosine of each element, in TF RISC.
 
     The result is the cosine of x, an angle in radians. A sine has to be made of it, as
@@ -142,8 +148,8 @@ def risc_cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> with tf.Graph().as_default():
         ...     y = risc_cos(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscCos._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscCos._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,7 +101,10 @@ class RiscDot(TensorOp[T]):
             *,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(transpose_a=transpose_a, transpose_b=transpose_b)
 
         def with_transpose_a(self, transpose_a: bool) -> Self:
@@ -116,7 +119,11 @@ class RiscDot(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: SameOperand[U], *options: Options
+        scope: Scope,
+        a: Operand[U],
+        b: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> RiscDot[U]:
         """Stands for the product of two matrices, in TF RISC.
 
@@ -153,6 +160,8 @@ class RiscDot(TensorOp[T]):
             ...     a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             ...     product = risc_dot(a, a, transpose_b=True)
         """
+        if _unknown:
+            raise RiscDot._create_refused((), _unknown)
         op: RiscDot[U] = new(RiscDot)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -188,7 +197,7 @@ MERGE = RiscDot.Options.merge
 def risc_dot(
     a: Operand[U],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     name: str | None = None,
@@ -228,8 +237,8 @@ def risc_dot(
         ...     a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
         ...     product = risc_dot(a, a, transpose_b=True)
     """
-    if _unknown:
-        raise RiscDot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscDot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -71,7 +71,9 @@ class RiscExp(TensorOp[T]):
         return RiscExpInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscExp[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscExp[U]:
         """Stands for e to the power of each element, in TF RISC.
 
         The result is e^x.
@@ -99,6 +101,8 @@ class RiscExp(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_exp(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscExp._create_refused(_surplus, _unknown)
         op: RiscExp[U] = new(RiscExp)
         fast_path_error = None
         try:
@@ -111,7 +115,9 @@ class RiscExp(TensorOp[T]):
 
 
 @explained
-def risc_exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def risc_exp(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Stands for e to the power of each element, in TF RISC.
 
     The result is e^x.
@@ -139,8 +145,8 @@ def risc_exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> with tf.Graph().as_default():
         ...     y = risc_exp(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscExp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscExp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -74,7 +74,9 @@ class RiscFft(TensorOp[Tcomplex]):
         return RiscFftInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> RiscFft[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> RiscFft[Ucomplex]:
         """Stands for the discrete Fourier transform, in TF RISC.
 
         Element k of the last axis becomes the sum over j of `input[j] * e^(-2 pi i j k
@@ -105,6 +107,8 @@ class RiscFft(TensorOp[Tcomplex]):
             ...     signal = tf.constant([1 + 0j, 0j, 0j, 0j], tf.complex64)
             ...     spectrum = risc_fft(signal)
         """
+        if _unknown or _surplus:
+            raise RiscFft._create_refused(_surplus, _unknown)
         op: RiscFft[Ucomplex] = new(RiscFft)
         fast_path_error = None
         try:
@@ -118,7 +122,10 @@ class RiscFft(TensorOp[Tcomplex]):
 
 @explained
 def risc_fft(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Stands for the discrete Fourier transform, in TF RISC.
 
@@ -150,8 +157,8 @@ def risc_fft(
         ...     signal = tf.constant([1 + 0j, 0j, 0j, 0j], tf.complex64)
         ...     spectrum = risc_fft(signal)
     """
-    if _unknown:
-        raise RiscFft._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscFft._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

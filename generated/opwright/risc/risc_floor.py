@@ -71,7 +71,9 @@ class RiscFloor(TensorOp[T]):
         return RiscFloorInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscFloor[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscFloor[U]:
         """Stands for each element rounded down to an integer, in TF RISC.
 
         The result is the greatest integer that is not above x, as a float.
@@ -99,6 +101,8 @@ class RiscFloor(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_floor(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscFloor._create_refused(_surplus, _unknown)
         op: RiscFloor[U] = new(RiscFloor)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class RiscFloor(TensorOp[T]):
 
 @explained
 def risc_floor(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Stands for each element rounded down to an integer, in TF RISC.
 
@@ -141,8 +145,8 @@ def risc_floor(
         >>> with tf.Graph().as_default():
         ...     y = risc_floor(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscFloor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscFloor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

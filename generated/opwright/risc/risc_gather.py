@@ -105,7 +105,10 @@ class RiscGather(TensorOp[Tparams]):
             self,
             *,
             batch_dims: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(batch_dims=batch_dims)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -122,6 +125,7 @@ class RiscGather(TensorOp[Tparams]):
         indices: Operand[Uindices],
         axis: Operand[Uaxis],
         *options: Options,
+        **_unknown: Never,
     ) -> RiscGather[Uparams]:
         """Stands for slices of a tensor picked by their positions, in TF RISC.
 
@@ -158,6 +162,8 @@ class RiscGather(TensorOp[Tparams]):
             ...     table = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             ...     rows = risc_gather(table, [1, 1, 0], 0)
         """
+        if _unknown:
+            raise RiscGather._create_refused((), _unknown)
         op: RiscGather[Uparams] = new(RiscGather)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -193,7 +199,7 @@ def risc_gather(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],
     axis: Operand[Uaxis],
-    *,
+    *_surplus: Never,
     batch_dims: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -232,8 +238,8 @@ def risc_gather(
         ...     table = tf.constant([[1.0, 2.0], [3.0, 4.0]])
         ...     rows = risc_gather(table, [1, 1, 0], 0)
     """
-    if _unknown:
-        raise RiscGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uparams]
     try:

@@ -99,7 +99,11 @@ class RiscImag(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        input: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> RiscImag[Uout]:
         """Stands for the imaginary part of complex numbers, in TF RISC.
 
@@ -131,6 +135,8 @@ class RiscImag(TensorOp[Tout]):
             ...     z = tf.constant([3 + 4j], tf.complex64)
             ...     part = risc_imag(z)
         """
+        if _unknown or _surplus:
+            raise RiscImag._create_refused(_surplus, _unknown)
         op: RiscImag[Uout] = new(RiscImag)
         fast_path_error = None
         try:
@@ -164,7 +170,7 @@ def risc_imag(
 @explained
 def risc_imag(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -199,8 +205,8 @@ def risc_imag(
         ...     z = tf.constant([3 + 4j], tf.complex64)
         ...     part = risc_imag(z)
     """
-    if _unknown:
-        raise RiscImag._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscImag._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -73,7 +73,9 @@ class RiscIsFinite(TensorOp[TBool]):
         return RiscIsFiniteInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscIsFinite:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscIsFinite:
         """Stands for whether each element is neither infinite nor nan, in TF RISC.
 
         The result is False for inf, -inf and nan, and True otherwise.
@@ -101,6 +103,8 @@ class RiscIsFinite(TensorOp[TBool]):
             >>> with tf.Graph().as_default():
             ...     y = risc_is_finite(tf.constant([1.0, np.inf, np.nan]))
         """
+        if _unknown or _surplus:
+            raise RiscIsFinite._create_refused(_surplus, _unknown)
         op: RiscIsFinite = new(RiscIsFinite)
         fast_path_error = None
         try:
@@ -114,7 +118,7 @@ class RiscIsFinite(TensorOp[TBool]):
 
 @explained
 def risc_is_finite(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Stands for whether each element is neither infinite nor nan, in TF RISC.
 
@@ -143,8 +147,8 @@ def risc_is_finite(
         >>> with tf.Graph().as_default():
         ...     y = risc_is_finite(tf.constant([1.0, np.inf, np.nan]))
     """
-    if _unknown:
-        raise RiscIsFinite._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscIsFinite._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

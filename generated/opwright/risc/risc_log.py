@@ -71,7 +71,9 @@ class RiscLog(TensorOp[T]):
         return RiscLogInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscLog[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscLog[U]:
         """Stands for the natural logarithm of each element, in TF RISC.
 
         The result is the y with e^y = x: -inf at 0, nan below.
@@ -99,6 +101,8 @@ class RiscLog(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_log(tf.constant([1.0, 2.5]))
         """
+        if _unknown or _surplus:
+            raise RiscLog._create_refused(_surplus, _unknown)
         op: RiscLog[U] = new(RiscLog)
         fast_path_error = None
         try:
@@ -111,7 +115,9 @@ class RiscLog(TensorOp[T]):
 
 
 @explained
-def risc_log(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def risc_log(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Stands for the natural logarithm of each element, in TF RISC.
 
     The result is the y with e^y = x: -inf at 0, nan below.
@@ -139,8 +145,8 @@ def risc_log(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> with tf.Graph().as_default():
         ...     y = risc_log(tf.constant([1.0, 2.5]))
     """
-    if _unknown:
-        raise RiscLog._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscLog._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

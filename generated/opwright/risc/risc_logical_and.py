@@ -72,7 +72,13 @@ class RiscLogicalAnd(TensorOp[TBool]):
         return RiscLogicalAndInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> RiscLogicalAnd:
+    def create(
+        scope: Scope,
+        x: Operand[TBool],
+        y: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscLogicalAnd:
         """Stands for where both of two tensors are True, in TF RISC.
 
         The result is `x and y` at each place. Both inputs should have one shape, as
@@ -103,6 +109,8 @@ class RiscLogicalAnd(TensorOp[TBool]):
             ...     x = tf.constant([True, False])
             ...     z = risc_logical_and(x, tf.constant([True, True]))
         """
+        if _unknown or _surplus:
+            raise RiscLogicalAnd._create_refused(_surplus, _unknown)
         op: RiscLogicalAnd = new(RiscLogicalAnd)
         fast_path_error = None
         try:
@@ -121,7 +129,11 @@ class RiscLogicalAnd(TensorOp[TBool]):
 
 @explained
 def risc_logical_and(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool],
+    y: Operand[TBool],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Stands for where both of two tensors are True, in TF RISC.
 
@@ -153,8 +165,8 @@ def risc_logical_and(
         ...     x = tf.constant([True, False])
         ...     z = risc_logical_and(x, tf.constant([True, True]))
     """
-    if _unknown:
-        raise RiscLogicalAnd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscLogicalAnd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -68,7 +68,9 @@ class RiscLogicalNot(TensorOp[TBool]):
         return RiscLogicalNotInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool]) -> RiscLogicalNot:
+    def create(
+        scope: Scope, x: Operand[TBool], *_surplus: Never, **_unknown: Never
+    ) -> RiscLogicalNot:
         """Stands for the opposite of truth values, in TF RISC.
 
         The result is True where x is False, and False where it is True.
@@ -96,6 +98,8 @@ class RiscLogicalNot(TensorOp[TBool]):
             >>> with tf.Graph().as_default():
             ...     y = risc_logical_not(tf.constant([True, False]))
         """
+        if _unknown or _surplus:
+            raise RiscLogicalNot._create_refused(_surplus, _unknown)
         op: RiscLogicalNot = new(RiscLogicalNot)
         fast_path_error = None
         try:
@@ -113,7 +117,7 @@ class RiscLogicalNot(TensorOp[TBool]):
 
 @explained
 def risc_logical_not(
-    x: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
     """Stands for the opposite of truth values, in TF RISC.
 
@@ -142,8 +146,8 @@ def risc_logical_not(
         >>> with tf.Graph().as_default():
         ...     y = risc_logical_not(tf.constant([True, False]))
     """
-    if _unknown:
-        raise RiscLogicalNot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscLogicalNot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

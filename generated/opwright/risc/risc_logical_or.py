@@ -72,7 +72,13 @@ class RiscLogicalOr(TensorOp[TBool]):
         return RiscLogicalOrInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TBool], y: Operand[TBool]) -> RiscLogicalOr:
+    def create(
+        scope: Scope,
+        x: Operand[TBool],
+        y: Operand[TBool],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscLogicalOr:
         """Stands for where one of two tensors or both are True, in TF RISC.
 
         The result is `x or y` at each place. Both inputs should have one shape, as
@@ -103,6 +109,8 @@ class RiscLogicalOr(TensorOp[TBool]):
             ...     x = tf.constant([True, False])
             ...     z = risc_logical_or(x, tf.constant([True, True]))
         """
+        if _unknown or _surplus:
+            raise RiscLogicalOr._create_refused(_surplus, _unknown)
         op: RiscLogicalOr = new(RiscLogicalOr)
         fast_path_error = None
         try:
@@ -121,7 +129,11 @@ class RiscLogicalOr(TensorOp[TBool]):
 
 @explained
 def risc_logical_or(
-    x: Operand[TBool], y: Operand[TBool], *, name: str | None = None, **_unknown: Never
+    x: Operand[TBool],
+    y: Operand[TBool],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Stands for where one of two tensors or both are True, in TF RISC.
 
@@ -153,8 +165,8 @@ def risc_logical_or(
         ...     x = tf.constant([True, False])
         ...     z = risc_logical_or(x, tf.constant([True, True]))
     """
-    if _unknown:
-        raise RiscLogicalOr._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscLogicalOr._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -83,7 +83,13 @@ class RiscMax(TensorOp[T]):
         return RiscMaxInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscMax[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscMax[U]:
         """Stands for the greater of two tensors at each place, in TF RISC.
 
         The result is x where x > y, and y otherwise. Unlike those of its kin, the
@@ -115,6 +121,8 @@ class RiscMax(TensorOp[T]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_max(x, tf.constant([2.0, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscMax._create_refused(_surplus, _unknown)
         op: RiscMax[U] = new(RiscMax)
         fast_path_error = None
         try:
@@ -128,7 +136,11 @@ class RiscMax(TensorOp[T]):
 
 @explained
 def risc_max(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Stands for the greater of two tensors at each place, in TF RISC.
 
@@ -161,8 +173,8 @@ def risc_max(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_max(x, tf.constant([2.0, 2.0]))
     """
-    if _unknown:
-        raise RiscMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -82,7 +82,13 @@ class RiscMin(TensorOp[T]):
         return RiscMinInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscMin[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscMin[U]:
         """Stands for the smaller of two tensors at each place, in TF RISC.
 
         The result is x where x < y, and y otherwise. Both inputs have one shape, and
@@ -113,6 +119,8 @@ class RiscMin(TensorOp[T]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_min(x, tf.constant([2.0, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscMin._create_refused(_surplus, _unknown)
         op: RiscMin[U] = new(RiscMin)
         fast_path_error = None
         try:
@@ -126,7 +134,11 @@ class RiscMin(TensorOp[T]):
 
 @explained
 def risc_min(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Stands for the smaller of two tensors at each place, in TF RISC.
 
@@ -158,8 +170,8 @@ def risc_min(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_min(x, tf.constant([2.0, 2.0]))
     """
-    if _unknown:
-        raise RiscMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

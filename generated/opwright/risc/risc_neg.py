@@ -71,7 +71,9 @@ class RiscNeg(TensorOp[T]):
         return RiscNegInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscNeg[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscNeg[U]:
         """Stands for each element with its sign changed, in TF RISC.
 
         The result is -x.
@@ -99,6 +101,8 @@ class RiscNeg(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_neg(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscNeg._create_refused(_surplus, _unknown)
         op: RiscNeg[U] = new(RiscNeg)
         fast_path_error = None
         try:
@@ -111,7 +115,9 @@ class RiscNeg(TensorOp[T]):
 
 
 @explained
-def risc_neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def risc_neg(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Stands for each element with its sign changed, in TF RISC.
 
     The result is -x.
@@ -139,8 +145,8 @@ def risc_neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
         >>> with tf.Graph().as_default():
         ...     y = risc_neg(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscNeg._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscNeg._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

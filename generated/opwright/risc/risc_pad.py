@@ -97,6 +97,8 @@ class RiscPad(TensorOp[T]):
         input: Operand[U],
         paddings: Operand[Upaddings],
         constant_values: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscPad[U]:
         """Stands for a tensor with borders of one number, in TF RISC.
 
@@ -130,6 +132,8 @@ class RiscPad(TensorOp[T]):
             ...     x = tf.constant([1.0, 2.0])
             ...     wide = risc_pad(x, [[1, 2]], 0.0)
         """
+        if _unknown or _surplus:
+            raise RiscPad._create_refused(_surplus, _unknown)
         op: RiscPad[U] = new(RiscPad)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def risc_pad(
     input: Operand[U],
     paddings: Operand[Upaddings],
     constant_values: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -193,8 +197,8 @@ def risc_pad(
         ...     x = tf.constant([1.0, 2.0])
         ...     wide = risc_pad(x, [[1, 2]], 0.0)
     """
-    if _unknown:
-        raise RiscPad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscPad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

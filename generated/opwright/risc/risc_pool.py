@@ -93,7 +93,10 @@ class RiscPool(TensorOp[T]):
             self,
             *,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -111,6 +114,7 @@ class RiscPool(TensorOp[T]):
         strides: Sequence[int],
         pooling_type: Literal["AVG", "MAX"],
         *options: Options,
+        **_unknown: Never,
     ) -> RiscPool[U]:
         """Stands for means or maxima of windows of an image, in TF RISC.
 
@@ -150,6 +154,8 @@ class RiscPool(TensorOp[T]):
             ...     image = tf.random.normal([1, 8, 8, 3])
             ...     y = risc_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "MAX")
         """
+        if _unknown:
+            raise RiscPool._create_refused((), _unknown)
         op: RiscPool[U] = new(RiscPool)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +201,7 @@ def risc_pool(
     ksize: Sequence[int],
     strides: Sequence[int],
     pooling_type: Literal["AVG", "MAX"],
-    *,
+    *_surplus: Never,
     data_format: Literal["NHWC", "NCHW"] = "NHWC",
     name: str | None = None,
     **_unknown: Never,
@@ -237,8 +243,8 @@ def risc_pool(
         ...     image = tf.random.normal([1, 8, 8, 3])
         ...     y = risc_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "MAX")
     """
-    if _unknown:
-        raise RiscPool._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscPool._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

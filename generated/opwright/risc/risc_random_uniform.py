@@ -84,7 +84,10 @@ class RiscRandomUniform(TensorOp[TFloat32]):
             self,
             *,
             seed: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed)
 
         def with_seed(self, seed: int) -> Self:
@@ -95,7 +98,9 @@ class RiscRandomUniform(TensorOp[TFloat32]):
         return RiscRandomUniformInputs(self)
 
     @staticmethod
-    def create(scope: Scope, shape: Operand[U], *options: Options) -> RiscRandomUniform:
+    def create(
+        scope: Scope, shape: Operand[U], *options: Options, **_unknown: Never
+    ) -> RiscRandomUniform:
         """Stands for random numbers, evenly from 0 to 1, in TF RISC.
 
         The numbers are at least 0 and below 1, and fill the shape that is given.
@@ -125,6 +130,8 @@ class RiscRandomUniform(TensorOp[TFloat32]):
             >>> with tf.Graph().as_default():
             ...     noise = risc_random_uniform([2, 3], seed=7)
         """
+        if _unknown:
+            raise RiscRandomUniform._create_refused((), _unknown)
         op: RiscRandomUniform = new(RiscRandomUniform)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -150,7 +157,11 @@ MERGE = RiscRandomUniform.Options.merge
 
 @explained
 def risc_random_uniform(
-    shape: Operand[U], *, seed: int = 0, name: str | None = None, **_unknown: Never
+    shape: Operand[U],
+    *_surplus: Never,
+    seed: int = 0,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TFloat32]:
     """Stands for random numbers, evenly from 0 to 1, in TF RISC.
 
@@ -181,8 +192,8 @@ def risc_random_uniform(
         >>> with tf.Graph().as_default():
         ...     noise = risc_random_uniform([2, 3], seed=7)
     """
-    if _unknown:
-        raise RiscRandomUniform._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscRandomUniform._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

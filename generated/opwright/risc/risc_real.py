@@ -99,7 +99,11 @@ class RiscReal(TensorOp[Tout]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], *, Tout: type[Uout] | DTypeLike = "float32"
+        scope: Scope,
+        input: Operand[U],
+        *_surplus: Never,
+        Tout: type[Uout] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> RiscReal[Uout]:
         """Stands for the real part of complex numbers, in TF RISC.
 
@@ -131,6 +135,8 @@ class RiscReal(TensorOp[Tout]):
             ...     z = tf.constant([3 + 4j], tf.complex64)
             ...     part = risc_real(z)
         """
+        if _unknown or _surplus:
+            raise RiscReal._create_refused(_surplus, _unknown)
         op: RiscReal[Uout] = new(RiscReal)
         fast_path_error = None
         try:
@@ -164,7 +170,7 @@ def risc_real(
 @explained
 def risc_real(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     Tout: type[Uout] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -199,8 +205,8 @@ def risc_real(
         ...     z = tf.constant([3 + 4j], tf.complex64)
         ...     part = risc_real(z)
     """
-    if _unknown:
-        raise RiscReal._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscReal._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uout]
     try:

@@ -95,6 +95,8 @@ class RiscReduce(TensorOp[T]):
         tensor: Operand[U],
         axis: Operand[UIndex],
         reduce_type: Literal["MEAN", "SUM"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscReduce[U]:
         """Stands for sums or means along axes, in TF RISC.
 
@@ -127,6 +129,8 @@ class RiscReduce(TensorOp[T]):
             ...     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
             ...     total = risc_reduce(x, [0], "SUM")
         """
+        if _unknown or _surplus:
+            raise RiscReduce._create_refused(_surplus, _unknown)
         op: RiscReduce[U] = new(RiscReduce)
         fast_path_error = None
         try:
@@ -162,7 +166,7 @@ def risc_reduce(
     tensor: Operand[U],
     axis: Operand[UIndex],
     reduce_type: Literal["MEAN", "SUM"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -197,8 +201,8 @@ def risc_reduce(
         ...     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
         ...     total = risc_reduce(x, [0], "SUM")
     """
-    if _unknown:
-        raise RiscReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -83,7 +83,13 @@ class RiscRem(TensorOp[T]):
         return RiscRemInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U], y: SameOperand[U]) -> RiscRem[U]:
+    def create(
+        scope: Scope,
+        x: Operand[U],
+        y: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscRem[U]:
         """Stands for the rests of divisions, in TF RISC.
 
         The result is what x leaves when it is divided by y; nothing in TensorFlow says
@@ -115,6 +121,8 @@ class RiscRem(TensorOp[T]):
             ...     x = tf.constant([1.0, 5.0])
             ...     z = risc_rem(x, tf.constant([2.0, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscRem._create_refused(_surplus, _unknown)
         op: RiscRem[U] = new(RiscRem)
         fast_path_error = None
         try:
@@ -128,7 +136,11 @@ class RiscRem(TensorOp[T]):
 
 @explained
 def risc_rem(
-    x: Operand[U], y: SameOperand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U],
+    y: SameOperand[U],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Stands for the rests of divisions, in TF RISC.
 
@@ -161,8 +173,8 @@ def risc_rem(
         ...     x = tf.constant([1.0, 5.0])
         ...     z = risc_rem(x, tf.constant([2.0, 2.0]))
     """
-    if _unknown:
-        raise RiscRem._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscRem._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

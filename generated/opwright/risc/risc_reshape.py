@@ -90,7 +90,11 @@ class RiscReshape(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, tensor: Operand[U], shape: Operand[Ushape]
+        scope: Scope,
+        tensor: Operand[U],
+        shape: Operand[Ushape],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscReshape[U]:
         """Stands for a tensor in another shape, in TF RISC.
 
@@ -122,6 +126,8 @@ class RiscReshape(TensorOp[T]):
             ...     x = tf.constant([1.0, 2.0, 3.0, 4.0])
             ...     square = risc_reshape(x, [2, -1])
         """
+        if _unknown or _surplus:
+            raise RiscReshape._create_refused(_surplus, _unknown)
         op: RiscReshape[U] = new(RiscReshape)
         fast_path_error = None
         try:
@@ -148,7 +154,7 @@ class RiscReshape(TensorOp[T]):
 def risc_reshape(
     tensor: Operand[U],
     shape: Operand[Ushape],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -182,8 +188,8 @@ def risc_reshape(
         ...     x = tf.constant([1.0, 2.0, 3.0, 4.0])
         ...     square = risc_reshape(x, [2, -1])
     """
-    if _unknown:
-        raise RiscReshape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscReshape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

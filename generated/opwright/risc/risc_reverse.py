@@ -88,7 +88,13 @@ class RiscReverse(TensorOp[T]):
         return RiscReverseInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: Operand[U], axis: Operand[Uidx]) -> RiscReverse[U]:
+    def create(
+        scope: Scope,
+        tensor: Operand[U],
+        axis: Operand[Uidx],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> RiscReverse[U]:
         """Stands for a tensor turned around along axes, in TF RISC.
 
         Along each axis in `axis`, the last element comes first.
@@ -118,6 +124,8 @@ class RiscReverse(TensorOp[T]):
             ...     x = tf.constant([1.0, 2.0, 3.0])
             ...     back = risc_reverse(x, [0])
         """
+        if _unknown or _surplus:
+            raise RiscReverse._create_refused(_surplus, _unknown)
         op: RiscReverse[U] = new(RiscReverse)
         fast_path_error = None
         try:
@@ -142,7 +150,7 @@ class RiscReverse(TensorOp[T]):
 def risc_reverse(
     tensor: Operand[U],
     axis: Operand[Uidx],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -175,8 +183,8 @@ def risc_reverse(
         ...     x = tf.constant([1.0, 2.0, 3.0])
         ...     back = risc_reverse(x, [0])
     """
-    if _unknown:
-        raise RiscReverse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscReverse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -96,6 +96,8 @@ class RiscScatter(TensorOp[T]):
         indices: Operand[Uindices],
         updates: Operand[U],
         shape: SameOperand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscScatter[U]:
         """Stands for slices put at positions of a tensor of zeros, in TF RISC.
 
@@ -129,6 +131,8 @@ class RiscScatter(TensorOp[T]):
             ...     indices = tf.constant([[3], [0]])
             ...     y = risc_scatter(indices, tf.constant([1.0, 2.0]), [5])
         """
+        if _unknown or _surplus:
+            raise RiscScatter._create_refused(_surplus, _unknown)
         op: RiscScatter[U] = new(RiscScatter)
         fast_path_error = None
         try:
@@ -156,7 +160,7 @@ def risc_scatter(
     indices: Operand[Uindices],
     updates: Operand[U],
     shape: SameOperand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -191,8 +195,8 @@ def risc_scatter(
         ...     indices = tf.constant([[3], [0]])
         ...     y = risc_scatter(indices, tf.constant([1.0, 2.0]), [5])
     """
-    if _unknown:
-        raise RiscScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

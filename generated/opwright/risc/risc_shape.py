@@ -100,8 +100,9 @@ class RiscShape(TensorOp[OutType]):
     def create(
         scope: Scope,
         input: Operand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> RiscShape[UOutType]:
         """Stands for the sizes of a tensor, in TF RISC.
 
@@ -131,6 +132,8 @@ class RiscShape(TensorOp[OutType]):
             >>> with tf.Graph().as_default():
             ...     sizes = risc_shape(tf.constant([[1.0, 2.0]]))
         """
+        if _unknown or _surplus:
+            raise RiscShape._create_refused(_surplus, _unknown)
         op: RiscShape[UOutType] = new(RiscShape)
         fast_path_error = None
         try:
@@ -164,7 +167,7 @@ def risc_shape(
 @explained
 def risc_shape(
     input: Operand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -197,8 +200,8 @@ def risc_shape(
         >>> with tf.Graph().as_default():
         ...     sizes = risc_shape(tf.constant([[1.0, 2.0]]))
     """
-    if _unknown:
-        raise RiscShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -71,7 +71,9 @@ class RiscSign(TensorOp[T]):
         return RiscSignInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> RiscSign[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> RiscSign[U]:
         """Stands for -1, 0 or 1 by the sign of each element, in TF RISC.
 
         The result is -1 where x is negative, 0 at 0, and 1 where x is positive.
@@ -99,6 +101,8 @@ class RiscSign(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_sign(tf.constant([-1.5, 2.0]))
         """
+        if _unknown or _surplus:
+            raise RiscSign._create_refused(_surplus, _unknown)
         op: RiscSign[U] = new(RiscSign)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class RiscSign(TensorOp[T]):
 
 @explained
 def risc_sign(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Stands for -1, 0 or 1 by the sign of each element, in TF RISC.
 
@@ -141,8 +145,8 @@ def risc_sign(
         >>> with tf.Graph().as_default():
         ...     y = risc_sign(tf.constant([-1.5, 2.0]))
     """
-    if _unknown:
-        raise RiscSign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscSign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -96,6 +96,8 @@ class RiscSlice(TensorOp[T]):
         input: Operand[U],
         begin: Operand[UIndex],
         size: SameOperand[UIndex],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscSlice[U]:
         """Stands for a block cut out of a tensor, in TF RISC.
 
@@ -128,6 +130,8 @@ class RiscSlice(TensorOp[T]):
             ...     x = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
             ...     block = risc_slice(x, [0, 1], [2, 2])
         """
+        if _unknown or _surplus:
+            raise RiscSlice._create_refused(_surplus, _unknown)
         op: RiscSlice[U] = new(RiscSlice)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def risc_slice(
     input: Operand[U],
     begin: Operand[UIndex],
     size: SameOperand[UIndex],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -190,8 +194,8 @@ def risc_slice(
         ...     x = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         ...     block = risc_slice(x, [0, 1], [2, 2])
     """
-    if _unknown:
-        raise RiscSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

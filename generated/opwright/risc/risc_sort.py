@@ -94,6 +94,8 @@ class RiscSort(TensorOp[T]):
         input: Operand[U],
         axis: Operand[UIndex],
         direction: Literal["ASCENDING", "DESCENDING"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscSort[U]:
         """Stands for a tensor sorted along an axis, in TF RISC.
 
@@ -126,6 +128,8 @@ class RiscSort(TensorOp[T]):
             ...     x = tf.constant([3.0, 1.0, 2.0])
             ...     y = risc_sort(x, 0, "ASCENDING")
         """
+        if _unknown or _surplus:
+            raise RiscSort._create_refused(_surplus, _unknown)
         op: RiscSort[U] = new(RiscSort)
         fast_path_error = None
         try:
@@ -161,7 +165,7 @@ def risc_sort(
     input: Operand[U],
     axis: Operand[UIndex],
     direction: Literal["ASCENDING", "DESCENDING"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -196,8 +200,8 @@ def risc_sort(
         ...     x = tf.constant([3.0, 1.0, 2.0])
         ...     y = risc_sort(x, 0, "ASCENDING")
     """
-    if _unknown:
-        raise RiscSort._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscSort._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -85,7 +85,10 @@ class RiscSqueeze(TensorOp[T]):
             self,
             *,
             squeeze_dims: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(squeeze_dims=squeeze_dims)
 
         def with_squeeze_dims(self, squeeze_dims: Sequence[int]) -> Self:
@@ -96,7 +99,9 @@ class RiscSqueeze(TensorOp[T]):
         return RiscSqueezeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> RiscSqueeze[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> RiscSqueeze[U]:
         """Stands for a tensor without axes of size 1, in TF RISC.
 
         The axes in `squeeze_dims` go, or all of size 1 where it is empty.
@@ -127,6 +132,8 @@ class RiscSqueeze(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     flat = risc_squeeze(tf.constant([[[1.0, 2.0]]]))
         """
+        if _unknown:
+            raise RiscSqueeze._create_refused((), _unknown)
         op: RiscSqueeze[U] = new(RiscSqueeze)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -155,7 +162,7 @@ MERGE = RiscSqueeze.Options.merge
 @explained
 def risc_squeeze(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     squeeze_dims: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -189,8 +196,8 @@ def risc_squeeze(
         >>> with tf.Graph().as_default():
         ...     flat = risc_squeeze(tf.constant([[[1.0, 2.0]]]))
     """
-    if _unknown:
-        raise RiscSqueeze._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscSqueeze._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -88,7 +88,11 @@ class RiscTranspose(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: AnyOperand[U], perm: Operand[Uperm]
+        scope: Scope,
+        x: AnyOperand[U],
+        perm: Operand[Uperm],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscTranspose[U]:
         """Stands for a tensor with its axes in another order, in TF RISC.
 
@@ -119,6 +123,8 @@ class RiscTranspose(TensorOp[T]):
             ...     x = tf.constant([[1.0, 2.0, 3.0]])
             ...     column = risc_transpose(x, [1, 0])
         """
+        if _unknown or _surplus:
+            raise RiscTranspose._create_refused(_surplus, _unknown)
         op: RiscTranspose[U] = new(RiscTranspose)
         fast_path_error = None
         try:
@@ -143,7 +149,7 @@ class RiscTranspose(TensorOp[T]):
 def risc_transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -176,8 +182,8 @@ def risc_transpose(
         ...     x = tf.constant([[1.0, 2.0, 3.0]])
         ...     column = risc_transpose(x, [1, 0])
     """
-    if _unknown:
-        raise RiscTranspose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscTranspose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

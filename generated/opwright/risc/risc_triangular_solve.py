@@ -99,7 +99,10 @@ class RiscTriangularSolve(TensorOp[T]):
             *,
             lower: bool = default(True),
             adjoint: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -114,7 +117,11 @@ class RiscTriangularSolve(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, matrix: Operand[U], rhs: SameOperand[U], *options: Options
+        scope: Scope,
+        matrix: Operand[U],
+        rhs: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> RiscTriangularSolve[U]:
         """Stands for solutions of triangular systems, in TF RISC.
 
@@ -150,6 +157,8 @@ class RiscTriangularSolve(TensorOp[T]):
             ...     a = tf.constant([[2.0, 0.0], [1.0, 1.0]])
             ...     x = risc_triangular_solve(a, tf.constant([[4.0], [5.0]]))
         """
+        if _unknown:
+            raise RiscTriangularSolve._create_refused((), _unknown)
         op: RiscTriangularSolve[U] = new(RiscTriangularSolve)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -185,7 +194,7 @@ MERGE = RiscTriangularSolve.Options.merge
 def risc_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],
-    *,
+    *_surplus: Never,
     lower: bool = True,
     adjoint: bool = False,
     name: str | None = None,
@@ -225,8 +234,8 @@ def risc_triangular_solve(
         ...     a = tf.constant([[2.0, 0.0], [1.0, 1.0]])
         ...     x = risc_triangular_solve(a, tf.constant([[4.0], [5.0]]))
     """
-    if _unknown:
-        raise RiscTriangularSolve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscTriangularSolve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

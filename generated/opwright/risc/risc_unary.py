@@ -82,6 +82,8 @@ class RiscUnary(TensorOp[T]):
         op_type: Literal[
             "ABL", "CEIL", "COS", "EXP", "FLOOR", "IMAG", "LOG", "NEG", "REAL", "SIGN"
         ],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RiscUnary[U]:
         """Stands for one of ten functions of one tensor, in TF RISC.
 
@@ -116,6 +118,8 @@ class RiscUnary(TensorOp[T]):
             >>> with tf.Graph().as_default():
             ...     y = risc_unary(tf.constant([-1.5, 2.0]), "FLOOR")
         """
+        if _unknown or _surplus:
+            raise RiscUnary._create_refused(_surplus, _unknown)
         op: RiscUnary[U] = new(RiscUnary)
         fast_path_error = None
         try:
@@ -135,7 +139,7 @@ def risc_unary(
     op_type: Literal[
         "ABL", "CEIL", "COS", "EXP", "FLOOR", "IMAG", "LOG", "NEG", "REAL", "SIGN"
     ],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -171,8 +175,8 @@ def risc_unary(
         >>> with tf.Graph().as_default():
         ...     y = risc_unary(tf.constant([-1.5, 2.0]), "FLOOR")
     """
-    if _unknown:
-        raise RiscUnary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscUnary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

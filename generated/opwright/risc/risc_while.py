@@ -101,7 +101,10 @@ class RiscWhile(Op):
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
             parallel_iterations: int = default(10),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 output_shapes=output_shapes, parallel_iterations=parallel_iterations
             )
@@ -123,6 +126,7 @@ class RiscWhile(Op):
         cond: FunctionLike,
         body: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> RiscWhile:
         """Stands for a loop, in TF RISC.
 
@@ -164,6 +168,8 @@ class RiscWhile(Op):
             ...     double = tf.function(lambda v: v * 2.0).get_concrete_function(x)
             ...     (y,) = risc_while([x], small, double)
         """
+        if _unknown:
+            raise RiscWhile._create_refused((), _unknown)
         op: RiscWhile = new(RiscWhile)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +214,7 @@ def risc_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,
     body: FunctionLike,
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     parallel_iterations: int = 10,
     name: str | None = None,
@@ -252,8 +258,8 @@ def risc_while(
         ...     double = tf.function(lambda v: v * 2.0).get_concrete_function(x)
         ...     (y,) = risc_while([x], small, double)
     """
-    if _unknown:
-        raise RiscWhile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RiscWhile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

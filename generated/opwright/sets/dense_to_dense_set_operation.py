@@ -133,7 +133,10 @@ class DenseToDenseSetOperation(Op, Generic[T]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -150,6 +153,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
         set2: SameAnyOperand[U],
         set_operation: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DenseToDenseSetOperation[U]:
         """Joins, intersects or subtracts the sets in the rows of two tensors.
 
@@ -195,6 +199,8 @@ class DenseToDenseSetOperation(Op, Generic[T]):
             >>> missing.result_values.numpy().tolist()
             [5, 7]
         """
+        if _unknown:
+            raise DenseToDenseSetOperation._create_refused((), _unknown)
         op: DenseToDenseSetOperation[U] = new(DenseToDenseSetOperation)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ def dense_to_dense_set_operation(
     set1: AnyOperand[U],
     set2: SameAnyOperand[U],
     set_operation: StringLike,
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -289,8 +295,8 @@ def dense_to_dense_set_operation(
         >>> missing.result_values.numpy().tolist()
         [5, 7]
     """
-    if _unknown:
-        raise DenseToDenseSetOperation._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseToDenseSetOperation._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DenseToDenseSetOperationOutputs[U]
     try:

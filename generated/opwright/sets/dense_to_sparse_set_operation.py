@@ -138,7 +138,10 @@ class DenseToSparseSetOperation(Op, Generic[T]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -157,6 +160,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
         set2_shape: Operand[TInt64],
         set_operation: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> DenseToSparseSetOperation[U]:
         """Joins, intersects or subtracts sets in rows, dense ones and sparse ones.
 
@@ -206,6 +210,8 @@ class DenseToSparseSetOperation(Op, Generic[T]):
             >>> hits.result_indices.numpy().tolist(), hits.result_values.numpy().tolist()
             ([[0, 0], [1, 0]], [2, 3])
         """
+        if _unknown:
+            raise DenseToSparseSetOperation._create_refused((), _unknown)
         op: DenseToSparseSetOperation[U] = new(DenseToSparseSetOperation)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -267,7 +273,7 @@ def dense_to_sparse_set_operation(
     set2_values: SameAnyOperand[U],
     set2_shape: Operand[TInt64],
     set_operation: StringLike,
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -320,8 +326,8 @@ def dense_to_sparse_set_operation(
         >>> hits.result_indices.numpy().tolist(), hits.result_values.numpy().tolist()
         ([[0, 0], [1, 0]], [2, 3])
     """
-    if _unknown:
-        raise DenseToSparseSetOperation._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseToSparseSetOperation._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DenseToSparseSetOperationOutputs[U]
     try:

@@ -104,7 +104,10 @@ class SetSize(TensorOp[TInt32]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -121,6 +124,7 @@ class SetSize(TensorOp[TInt32]):
         set_values: AnyOperand[U],
         set_shape: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> SetSize:
         """Counts the different elements of each set in the rows of a sparse tensor.
 
@@ -157,6 +161,8 @@ class SetSize(TensorOp[TInt32]):
             >>> set_size(tags.indices, tags.values, tags.dense_shape).numpy()
             array([2, 1], dtype=int32)
         """
+        if _unknown:
+            raise SetSize._create_refused((), _unknown)
         op: SetSize = new(SetSize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ def set_size(
     set_indices: Operand[TInt64],
     set_values: AnyOperand[U],
     set_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -246,8 +252,8 @@ def set_size(
         >>> set_size(tags.indices, tags.values, tags.dense_shape).numpy()
         array([2, 1], dtype=int32)
     """
-    if _unknown:
-        raise SetSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SetSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -142,7 +142,10 @@ class SparseToSparseSetOperation(Op, Generic[T]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -163,6 +166,7 @@ class SparseToSparseSetOperation(Op, Generic[T]):
         set2_shape: Operand[TInt64],
         set_operation: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SparseToSparseSetOperation[U]:
         """Joins, intersects or subtracts the sets in the rows of two sparse tensors.
 
@@ -215,6 +219,8 @@ class SparseToSparseSetOperation(Op, Generic[T]):
             >>> both.result_values.numpy().tolist(), both.result_shape.numpy().tolist()
             ([1, 2, 5, 6], [2, 2])
         """
+        if _unknown:
+            raise SparseToSparseSetOperation._create_refused((), _unknown)
         op: SparseToSparseSetOperation[U] = new(SparseToSparseSetOperation)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -299,7 +305,7 @@ def sparse_to_sparse_set_operation(
     set2_values: SameAnyOperand[U],
     set2_shape: Operand[TInt64],
     set_operation: StringLike,
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -355,8 +361,8 @@ def sparse_to_sparse_set_operation(
         >>> both.result_values.numpy().tolist(), both.result_shape.numpy().tolist()
         ([1, 2, 5, 6], [2, 2])
     """
-    if _unknown:
-        raise SparseToSparseSetOperation._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseToSparseSetOperation._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseToSparseSetOperationOutputs[U]
     try:

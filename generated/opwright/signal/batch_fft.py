@@ -65,7 +65,9 @@ class BatchFFT(TensorOp[TComplex64]):
 
     @staticmethod
     @deprecated("BatchFFT was removed in GraphDef version 15. Use FFT.", category=None)
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchFFT:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchFFT:
         """Removed; FFT transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -91,6 +93,8 @@ class BatchFFT(TensorOp[TComplex64]):
             >>> signals = np.ones([10, 8], np.complex64)
             >>> spectra = opwright.signal.fft(signals)
         """
+        if _unknown or _surplus:
+            raise BatchFFT._create_refused(_surplus, _unknown)
         op: BatchFFT = new(BatchFFT)
         fast_path_error = None
         try:
@@ -105,7 +109,10 @@ class BatchFFT(TensorOp[TComplex64]):
 @deprecated("BatchFFT was removed in GraphDef version 15. Use FFT.", category=None)
 @explained
 def batch_fft(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; FFT transforms any number of dimensions itself.
 
@@ -132,8 +139,8 @@ def batch_fft(
         >>> signals = np.ones([10, 8], np.complex64)
         >>> spectra = opwright.signal.fft(signals)
     """
-    if _unknown:
-        raise BatchFFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchFFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

@@ -67,7 +67,9 @@ class BatchFFT2D(TensorOp[TComplex64]):
     @deprecated(
         "BatchFFT2D was removed in GraphDef version 15. Use FFT2D.", category=None
     )
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchFFT2D:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchFFT2D:
         """Removed; FFT2D transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -94,6 +96,8 @@ class BatchFFT2D(TensorOp[TComplex64]):
             >>> images = np.ones([10, 8, 8], np.complex64)
             >>> spectra = opwright.signal.fft2d(images)
         """
+        if _unknown or _surplus:
+            raise BatchFFT2D._create_refused(_surplus, _unknown)
         op: BatchFFT2D = new(BatchFFT2D)
         fast_path_error = None
         try:
@@ -108,7 +112,10 @@ class BatchFFT2D(TensorOp[TComplex64]):
 @deprecated("BatchFFT2D was removed in GraphDef version 15. Use FFT2D.", category=None)
 @explained
 def batch_fft2d(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; FFT2D transforms any number of dimensions itself.
 
@@ -135,8 +142,8 @@ def batch_fft2d(
         >>> images = np.ones([10, 8, 8], np.complex64)
         >>> spectra = opwright.signal.fft2d(images)
     """
-    if _unknown:
-        raise BatchFFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchFFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

@@ -67,7 +67,9 @@ class BatchFFT3D(TensorOp[TComplex64]):
     @deprecated(
         "BatchFFT3D was removed in GraphDef version 15. Use FFT3D.", category=None
     )
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchFFT3D:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchFFT3D:
         """Removed; FFT3D transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -94,6 +96,8 @@ class BatchFFT3D(TensorOp[TComplex64]):
             >>> volumes = np.ones([10, 4, 4, 4], np.complex64)
             >>> spectra = opwright.signal.fft3d(volumes)
         """
+        if _unknown or _surplus:
+            raise BatchFFT3D._create_refused(_surplus, _unknown)
         op: BatchFFT3D = new(BatchFFT3D)
         fast_path_error = None
         try:
@@ -108,7 +112,10 @@ class BatchFFT3D(TensorOp[TComplex64]):
 @deprecated("BatchFFT3D was removed in GraphDef version 15. Use FFT3D.", category=None)
 @explained
 def batch_fft3d(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; FFT3D transforms any number of dimensions itself.
 
@@ -135,8 +142,8 @@ def batch_fft3d(
         >>> volumes = np.ones([10, 4, 4, 4], np.complex64)
         >>> spectra = opwright.signal.fft3d(volumes)
     """
-    if _unknown:
-        raise BatchFFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchFFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

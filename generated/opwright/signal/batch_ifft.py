@@ -67,7 +67,9 @@ class BatchIFFT(TensorOp[TComplex64]):
     @deprecated(
         "BatchIFFT was removed in GraphDef version 15. Use IFFT.", category=None
     )
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchIFFT:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchIFFT:
         """Removed; IFFT transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -95,6 +97,8 @@ class BatchIFFT(TensorOp[TComplex64]):
             >>> spectra = np.ones([10, 8], np.complex64)
             >>> signals = opwright.signal.ifft(spectra)
         """
+        if _unknown or _surplus:
+            raise BatchIFFT._create_refused(_surplus, _unknown)
         op: BatchIFFT = new(BatchIFFT)
         fast_path_error = None
         try:
@@ -109,7 +113,10 @@ class BatchIFFT(TensorOp[TComplex64]):
 @deprecated("BatchIFFT was removed in GraphDef version 15. Use IFFT.", category=None)
 @explained
 def batch_ifft(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; IFFT transforms any number of dimensions itself.
 
@@ -136,8 +143,8 @@ def batch_ifft(
         >>> spectra = np.ones([10, 8], np.complex64)
         >>> signals = opwright.signal.ifft(spectra)
     """
-    if _unknown:
-        raise BatchIFFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchIFFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

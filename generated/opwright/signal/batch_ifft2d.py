@@ -69,7 +69,9 @@ class BatchIFFT2D(TensorOp[TComplex64]):
     @deprecated(
         "BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D.", category=None
     )
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchIFFT2D:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchIFFT2D:
         """Removed; IFFT2D transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -97,6 +99,8 @@ class BatchIFFT2D(TensorOp[TComplex64]):
             >>> spectra = np.ones([10, 8, 8], np.complex64)
             >>> images = opwright.signal.ifft2d(spectra)
         """
+        if _unknown or _surplus:
+            raise BatchIFFT2D._create_refused(_surplus, _unknown)
         op: BatchIFFT2D = new(BatchIFFT2D)
         fast_path_error = None
         try:
@@ -113,7 +117,10 @@ class BatchIFFT2D(TensorOp[TComplex64]):
 )
 @explained
 def batch_ifft2d(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; IFFT2D transforms any number of dimensions itself.
 
@@ -142,8 +149,8 @@ def batch_ifft2d(
         >>> spectra = np.ones([10, 8, 8], np.complex64)
         >>> images = opwright.signal.ifft2d(spectra)
     """
-    if _unknown:
-        raise BatchIFFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchIFFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

@@ -69,7 +69,9 @@ class BatchIFFT3D(TensorOp[TComplex64]):
     @deprecated(
         "BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.", category=None
     )
-    def create(scope: Scope, input: Operand[TComplex64]) -> BatchIFFT3D:
+    def create(
+        scope: Scope, input: Operand[TComplex64], *_surplus: Never, **_unknown: Never
+    ) -> BatchIFFT3D:
         """Removed; IFFT3D transforms any number of dimensions itself.
 
         Only graphs that were saved before GraphDef version 15 may have it, where it
@@ -97,6 +99,8 @@ class BatchIFFT3D(TensorOp[TComplex64]):
             >>> spectra = np.ones([10, 4, 4, 4], np.complex64)
             >>> volumes = opwright.signal.ifft3d(spectra)
         """
+        if _unknown or _surplus:
+            raise BatchIFFT3D._create_refused(_surplus, _unknown)
         op: BatchIFFT3D = new(BatchIFFT3D)
         fast_path_error = None
         try:
@@ -113,7 +117,10 @@ class BatchIFFT3D(TensorOp[TComplex64]):
 )
 @explained
 def batch_ifft3d(
-    input: Operand[TComplex64], *, name: str | None = None, **_unknown: Never
+    input: Operand[TComplex64],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TComplex64]:
     """Removed; IFFT3D transforms any number of dimensions itself.
 
@@ -142,8 +149,8 @@ def batch_ifft3d(
         >>> spectra = np.ones([10, 4, 4, 4], np.complex64)
         >>> volumes = opwright.signal.ifft3d(spectra)
     """
-    if _unknown:
-        raise BatchIFFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BatchIFFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TComplex64]
     try:

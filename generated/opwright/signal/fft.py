@@ -78,7 +78,9 @@ class FFT(TensorOp[Tcomplex]):
         return FFTInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> FFT[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> FFT[Ucomplex]:
         """Computes the Fourier transform of complex numbers along the last axis.
 
         For each vector along the last axis of size n:
@@ -114,6 +116,8 @@ class FFT(TensorOp[Tcomplex]):
             >>> np.abs(fft(wave)).round(6)
             array([0., 4., 0., 0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise FFT._create_refused(_surplus, _unknown)
         op: FFT[Ucomplex] = new(FFT)
         fast_path_error = None
         try:
@@ -127,7 +131,10 @@ class FFT(TensorOp[Tcomplex]):
 
 @explained
 def fft(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the Fourier transform of complex numbers along the last axis.
 
@@ -164,8 +171,8 @@ def fft(
         >>> np.abs(fft(wave)).round(6)
         array([0., 4., 0., 0.], dtype=float32)
     """
-    if _unknown:
-        raise FFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -81,7 +81,9 @@ class FFT2D(TensorOp[Tcomplex]):
         return FFT2DInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> FFT2D[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> FFT2D[Ucomplex]:
         """Computes the Fourier transform of complex numbers along the last two axes.
 
         For each matrix in the last two axes of sizes m, n:
@@ -120,6 +122,8 @@ class FFT2D(TensorOp[Tcomplex]):
             array([[0., 0., 8., 0.],
                    [0., 0., 0., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise FFT2D._create_refused(_surplus, _unknown)
         op: FFT2D[Ucomplex] = new(FFT2D)
         fast_path_error = None
         try:
@@ -133,7 +137,10 @@ class FFT2D(TensorOp[Tcomplex]):
 
 @explained
 def fft2d(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the Fourier transform of complex numbers along the last two axes.
 
@@ -173,8 +180,8 @@ def fft2d(
         array([[0., 0., 8., 0.],
                [0., 0., 0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise FFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -83,7 +83,9 @@ class FFT3D(TensorOp[Tcomplex]):
         return FFT3DInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> FFT3D[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> FFT3D[Ucomplex]:
         """Computes the Fourier transform of complex numbers along the last three
         axes.
 
@@ -123,6 +125,8 @@ class FFT3D(TensorOp[Tcomplex]):
             >>> np.real(fft3d(impulse)).tolist()
             [[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [1.0, -1.0]]]
         """
+        if _unknown or _surplus:
+            raise FFT3D._create_refused(_surplus, _unknown)
         op: FFT3D[Ucomplex] = new(FFT3D)
         fast_path_error = None
         try:
@@ -136,7 +140,10 @@ class FFT3D(TensorOp[Tcomplex]):
 
 @explained
 def fft3d(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the Fourier transform of complex numbers along the last three axes.
 
@@ -176,8 +183,8 @@ def fft3d(
         >>> np.real(fft3d(impulse)).tolist()
         [[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [1.0, -1.0]]]
     """
-    if _unknown:
-        raise FFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

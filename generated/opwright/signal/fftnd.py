@@ -90,6 +90,8 @@ class FFTND(TensorOp[Tcomplex]):
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FFTND[Ucomplex]:
         """Computes the Fourier transform along axes that are given.
 
@@ -132,6 +134,8 @@ class FFTND(TensorOp[Tcomplex]):
             >>> waves = np.ones([10, 4, 4], np.complex64)
             >>> spectra = fftnd(waves, [4, 4], [-2, -1])
         """
+        if _unknown or _surplus:
+            raise FFTND._create_refused(_surplus, _unknown)
         op: FFTND[Ucomplex] = new(FFTND)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def fftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Ucomplex]:
@@ -208,8 +212,8 @@ def fftnd(
         >>> waves = np.ones([10, 4, 4], np.complex64)
         >>> spectra = fftnd(waves, [4, 4], [-2, -1])
     """
-    if _unknown:
-        raise FFTND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FFTND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

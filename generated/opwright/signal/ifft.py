@@ -75,7 +75,9 @@ class IFFT(TensorOp[Tcomplex]):
         return IFFTInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> IFFT[Ucomplex]:
         """Computes the inverse Fourier transform along the last axis.
 
         For each vector along the last axis of size n:
@@ -109,6 +111,8 @@ class IFFT(TensorOp[Tcomplex]):
             >>> np.real(ifft(spectrum)).round(5)
             array([1., 2., 3., 4.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise IFFT._create_refused(_surplus, _unknown)
         op: IFFT[Ucomplex] = new(IFFT)
         fast_path_error = None
         try:
@@ -122,7 +126,10 @@ class IFFT(TensorOp[Tcomplex]):
 
 @explained
 def ifft(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the inverse Fourier transform along the last axis.
 
@@ -156,8 +163,8 @@ def ifft(
         >>> np.real(ifft(spectrum)).round(5)
         array([1., 2., 3., 4.], dtype=float32)
     """
-    if _unknown:
-        raise IFFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IFFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -79,7 +79,9 @@ class IFFT2D(TensorOp[Tcomplex]):
         return IFFT2DInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT2D[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> IFFT2D[Ucomplex]:
         """Computes the inverse Fourier transform along the last two axes.
 
         For each matrix in the last two axes of sizes m, n:
@@ -118,6 +120,8 @@ class IFFT2D(TensorOp[Tcomplex]):
             array([[ 1., -1.,  1., -1.],
                    [ 1., -1.,  1., -1.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise IFFT2D._create_refused(_surplus, _unknown)
         op: IFFT2D[Ucomplex] = new(IFFT2D)
         fast_path_error = None
         try:
@@ -131,7 +135,10 @@ class IFFT2D(TensorOp[Tcomplex]):
 
 @explained
 def ifft2d(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the inverse Fourier transform along the last two axes.
 
@@ -169,8 +176,8 @@ def ifft2d(
         array([[ 1., -1.,  1., -1.],
                [ 1., -1.,  1., -1.]], dtype=float32)
     """
-    if _unknown:
-        raise IFFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IFFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -78,7 +78,9 @@ class IFFT3D(TensorOp[Tcomplex]):
         return IFFT3DInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[Ucomplex]) -> IFFT3D[Ucomplex]:
+    def create(
+        scope: Scope, input: Operand[Ucomplex], *_surplus: Never, **_unknown: Never
+    ) -> IFFT3D[Ucomplex]:
         """Computes the inverse Fourier transform along the last three axes.
 
         For each block in the last three axes of sizes l, m, n:
@@ -115,6 +117,8 @@ class IFFT3D(TensorOp[Tcomplex]):
             >>> np.real(ifft3d(spectrum)).tolist()
             [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
         """
+        if _unknown or _surplus:
+            raise IFFT3D._create_refused(_surplus, _unknown)
         op: IFFT3D[Ucomplex] = new(IFFT3D)
         fast_path_error = None
         try:
@@ -128,7 +132,10 @@ class IFFT3D(TensorOp[Tcomplex]):
 
 @explained
 def ifft3d(
-    input: Operand[Ucomplex], *, name: str | None = None, **_unknown: Never
+    input: Operand[Ucomplex],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[Ucomplex]:
     """Computes the inverse Fourier transform along the last three axes.
 
@@ -165,8 +172,8 @@ def ifft3d(
         >>> np.real(ifft3d(spectrum)).tolist()
         [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
-    if _unknown:
-        raise IFFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IFFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -90,6 +90,8 @@ class IFFTND(TensorOp[Tcomplex]):
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> IFFTND[Ucomplex]:
         """Computes the inverse Fourier transform along axes that are given.
 
@@ -132,6 +134,8 @@ class IFFTND(TensorOp[Tcomplex]):
             >>> spectra = np.ones([10, 4, 4], np.complex64)
             >>> waves = ifftnd(spectra, [4, 4], [-2, -1])
         """
+        if _unknown or _surplus:
+            raise IFFTND._create_refused(_surplus, _unknown)
         op: IFFTND[Ucomplex] = new(IFFTND)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def ifftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Ucomplex]:
@@ -208,8 +212,8 @@ def ifftnd(
         >>> spectra = np.ones([10, 4, 4], np.complex64)
         >>> waves = ifftnd(spectra, [4, 4], [-2, -1])
     """
-    if _unknown:
-        raise IFFTND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IFFTND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

@@ -122,8 +122,9 @@ class IRFFT(TensorOp[Treal]):
         scope: Scope,
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Treal: type[Ureal] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> IRFFT[Ureal]:
         """Turns half a spectrum back into real numbers, along the last axis.
 
@@ -164,6 +165,8 @@ class IRFFT(TensorOp[Treal]):
             >>> irfft(spectrum, [5]).numpy().round(5)
             array([1., 4., 2., 3., 5.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise IRFFT._create_refused(_surplus, _unknown)
         op: IRFFT[Ureal] = new(IRFFT)
         fast_path_error = None
         try:
@@ -216,7 +219,7 @@ def irfft(
 def irfft(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -260,8 +263,8 @@ def irfft(
         >>> irfft(spectrum, [5]).numpy().round(5)
         array([1., 4., 2., 3., 5.], dtype=float32)
     """
-    if _unknown:
-        raise IRFFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IRFFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ureal]
     try:

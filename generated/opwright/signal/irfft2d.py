@@ -123,8 +123,9 @@ class IRFFT2D(TensorOp[Treal]):
         scope: Scope,
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Treal: type[Ureal] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> IRFFT2D[Ureal]:
         """Turns half a spectrum back into real numbers, along the last two axes.
 
@@ -168,6 +169,8 @@ class IRFFT2D(TensorOp[Treal]):
             array([[1., 0., 1., 0.],
                    [1., 0., 1., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise IRFFT2D._create_refused(_surplus, _unknown)
         op: IRFFT2D[Ureal] = new(IRFFT2D)
         fast_path_error = None
         try:
@@ -220,7 +223,7 @@ def irfft2d(
 def irfft2d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +269,8 @@ def irfft2d(
         array([[1., 0., 1., 0.],
                [1., 0., 1., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise IRFFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IRFFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ureal]
     try:

@@ -122,8 +122,9 @@ class IRFFT3D(TensorOp[Treal]):
         scope: Scope,
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Treal: type[Ureal] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> IRFFT3D[Ureal]:
         """Turns half a spectrum back into real numbers, along the last three axes.
 
@@ -167,6 +168,8 @@ class IRFFT3D(TensorOp[Treal]):
             >>> irfft3d(spectrum, [2, 2, 2]).numpy().round(5).tolist()
             [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
         """
+        if _unknown or _surplus:
+            raise IRFFT3D._create_refused(_surplus, _unknown)
         op: IRFFT3D[Ureal] = new(IRFFT3D)
         fast_path_error = None
         try:
@@ -219,7 +222,7 @@ def irfft3d(
 def irfft3d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +269,8 @@ def irfft3d(
         >>> irfft3d(spectrum, [2, 2, 2]).numpy().round(5).tolist()
         [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
     """
-    if _unknown:
-        raise IRFFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IRFFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ureal]
     try:

@@ -128,8 +128,9 @@ class IRFFTND(TensorOp[Treal]):
         input: Operand[Ucomplex],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Treal: type[Ureal] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> IRFFTND[Ureal]:
         """Turns half a spectrum back into real numbers, along given axes.
 
@@ -176,6 +177,8 @@ class IRFFTND(TensorOp[Treal]):
             >>> spectra = np.ones([10, 4, 3], np.complex64)
             >>> images = irfftnd(spectra, [4, 4], [-2, -1])  # of shape [10, 4, 4]
         """
+        if _unknown or _surplus:
+            raise IRFFTND._create_refused(_surplus, _unknown)
         op: IRFFTND[Ureal] = new(IRFFTND)
         fast_path_error = None
         try:
@@ -240,7 +243,7 @@ def irfftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Treal: type[Ureal] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -288,8 +291,8 @@ def irfftnd(
         >>> spectra = np.ones([10, 4, 3], np.complex64)
         >>> images = irfftnd(spectra, [4, 4], [-2, -1])  # of shape [10, 4, 4]
     """
-    if _unknown:
-        raise IRFFTND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IRFFTND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ureal]
     try:

@@ -123,8 +123,9 @@ class RFFT(TensorOp[Tcomplex]):
         scope: Scope,
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+        **_unknown: Never,
     ) -> RFFT[Ucomplex]:
         """Computes the Fourier transform of real numbers along the last axis.
 
@@ -168,6 +169,8 @@ class RFFT(TensorOp[Tcomplex]):
             >>> np.abs(spectrum).round(6)
             array([0., 4., 0., 0., 0.])
         """
+        if _unknown or _surplus:
+            raise RFFT._create_refused(_surplus, _unknown)
         op: RFFT[Ucomplex] = new(RFFT)
         fast_path_error = None
         try:
@@ -222,7 +225,7 @@ def rfft(
 def rfft(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
     **_unknown: Never,
@@ -268,8 +271,8 @@ def rfft(
         >>> np.abs(spectrum).round(6)
         array([0., 4., 0., 0., 0.])
     """
-    if _unknown:
-        raise RFFT._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RFFT._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

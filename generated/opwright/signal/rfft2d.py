@@ -125,8 +125,9 @@ class RFFT2D(TensorOp[Tcomplex]):
         scope: Scope,
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+        **_unknown: Never,
     ) -> RFFT2D[Ucomplex]:
         """Computes the Fourier transform of real numbers along the last two axes.
 
@@ -172,6 +173,8 @@ class RFFT2D(TensorOp[Tcomplex]):
             array([[4., 0., 4.],
                    [0., 0., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise RFFT2D._create_refused(_surplus, _unknown)
         op: RFFT2D[Ucomplex] = new(RFFT2D)
         fast_path_error = None
         try:
@@ -226,7 +229,7 @@ def rfft2d(
 def rfft2d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
     **_unknown: Never,
@@ -275,8 +278,8 @@ def rfft2d(
         array([[4., 0., 4.],
                [0., 0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise RFFT2D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RFFT2D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

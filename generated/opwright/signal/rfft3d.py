@@ -125,8 +125,9 @@ class RFFT3D(TensorOp[Tcomplex]):
         scope: Scope,
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+        **_unknown: Never,
     ) -> RFFT3D[Ucomplex]:
         """Computes the Fourier transform of real numbers along the last three axes.
 
@@ -173,6 +174,8 @@ class RFFT3D(TensorOp[Tcomplex]):
             >>> spectrum.shape, np.real(spectrum[0, 0]).tolist()
             (TensorShape([2, 2, 3]), [16.0, 0.0, 0.0])
         """
+        if _unknown or _surplus:
+            raise RFFT3D._create_refused(_surplus, _unknown)
         op: RFFT3D[Ucomplex] = new(RFFT3D)
         fast_path_error = None
         try:
@@ -227,7 +230,7 @@ def rfft3d(
 def rfft3d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
     **_unknown: Never,
@@ -277,8 +280,8 @@ def rfft3d(
         >>> spectrum.shape, np.real(spectrum[0, 0]).tolist()
         (TensorShape([2, 2, 3]), [16.0, 0.0, 0.0])
     """
-    if _unknown:
-        raise RFFT3D._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RFFT3D._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

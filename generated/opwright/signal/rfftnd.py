@@ -130,8 +130,9 @@ class RFFTND(TensorOp[Tcomplex]):
         input: Operand[Ureal],
         fft_length: Operand[TInt32],
         axes: Operand[TInt32],
-        *,
+        *_surplus: Never,
         Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
+        **_unknown: Never,
     ) -> RFFTND[Ucomplex]:
         """Computes the Fourier transform of real numbers along given axes.
 
@@ -178,6 +179,8 @@ class RFFTND(TensorOp[Tcomplex]):
             >>> images = np.ones([10, 4, 4], np.float32)
             >>> spectra = rfftnd(images, [4, 4], [-2, -1])  # of shape [10, 4, 3]
         """
+        if _unknown or _surplus:
+            raise RFFTND._create_refused(_surplus, _unknown)
         op: RFFTND[Ucomplex] = new(RFFTND)
         fast_path_error = None
         try:
@@ -242,7 +245,7 @@ def rfftnd(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],
     axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     Tcomplex: type[Ucomplex] | DTypeLike = "complex64",
     name: str | None = None,
     **_unknown: Never,
@@ -291,8 +294,8 @@ def rfftnd(
         >>> images = np.ones([10, 4, 4], np.float32)
         >>> spectra = rfftnd(images, [4, 4], [-2, -1])  # of shape [10, 4, 3]
     """
-    if _unknown:
-        raise RFFTND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RFFTND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Ucomplex]
     try:

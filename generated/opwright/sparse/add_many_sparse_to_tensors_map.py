@@ -110,7 +110,10 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -130,6 +133,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
         sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> AddManySparseToTensorsMap:
         """Puts each row of a sparse tensor into a map, as one of its own.
 
@@ -175,6 +179,8 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
             >>> rows.sparse_indices.numpy().tolist(), rows.sparse_values.numpy()
             ([[0, 1]], array([3], dtype=int32))
         """
+        if _unknown:
+            raise AddManySparseToTensorsMap._create_refused((), _unknown)
         op: AddManySparseToTensorsMap = new(AddManySparseToTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def add_many_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -277,8 +283,8 @@ def add_many_sparse_to_tensors_map(
         >>> rows.sparse_indices.numpy().tolist(), rows.sparse_values.numpy()
         ([[0, 1]], array([3], dtype=int32))
     """
-    if _unknown:
-        raise AddManySparseToTensorsMap._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AddManySparseToTensorsMap._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

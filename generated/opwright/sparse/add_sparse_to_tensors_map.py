@@ -109,7 +109,10 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -129,6 +132,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
         sparse_values: AnyOperand[U],
         sparse_shape: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> AddSparseToTensorsMap:
         """Puts a sparse tensor into a map and returns its number.
 
@@ -174,6 +178,8 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
             >>> batch.sparse_indices.numpy().tolist(), batch.sparse_shape.numpy()
             ([[0, 1]], array([1, 2]))
         """
+        if _unknown:
+            raise AddSparseToTensorsMap._create_refused((), _unknown)
         op: AddSparseToTensorsMap = new(AddSparseToTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -226,7 +232,7 @@ def add_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],
     sparse_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -276,8 +282,8 @@ def add_sparse_to_tensors_map(
         >>> batch.sparse_indices.numpy().tolist(), batch.sparse_shape.numpy()
         ([[0, 1]], array([1, 2]))
     """
-    if _unknown:
-        raise AddSparseToTensorsMap._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AddSparseToTensorsMap._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

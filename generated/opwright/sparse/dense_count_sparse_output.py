@@ -141,7 +141,10 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
             *,
             minlength: int = default(-1),
             maxlength: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(minlength=minlength, maxlength=maxlength)
 
         def with_minlength(self, minlength: int) -> Self:
@@ -161,6 +164,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         weights: Operand[UOutputType],
         binary_output: bool,
         *options: Options,
+        **_unknown: Never,
     ) -> DenseCountSparseOutput[UOutputType]:
         """Counts the integers in each row, as a sparse matrix.
 
@@ -212,6 +216,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
             >>> counts.output_dense_shape.numpy()
             array([2, 4])
         """
+        if _unknown:
+            raise DenseCountSparseOutput._create_refused((), _unknown)
         op: DenseCountSparseOutput[UOutputType] = new(DenseCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -255,7 +261,7 @@ def dense_count_sparse_output(
     values: Operand[U],
     weights: Operand[UOutputType],
     binary_output: bool,
-    *,
+    *_surplus: Never,
     minlength: int = -1,
     maxlength: int = -1,
     name: str | None = None,
@@ -310,8 +316,8 @@ def dense_count_sparse_output(
         >>> counts.output_dense_shape.numpy()
         array([2, 4])
     """
-    if _unknown:
-        raise DenseCountSparseOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseCountSparseOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DenseCountSparseOutputOutputs[UOutputType]
     try:

@@ -110,6 +110,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
         scope: Scope,
         serialized_sparse: AnyOperand[Userialized],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DeserializeSparse[UDtype]:
         """Reads sparse tensors from their serialized form and stacks them.
 
@@ -147,6 +149,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
             >>> both.sparse_indices.numpy().tolist(), both.sparse_shape.numpy()
             ([[0, 0, 1], [1, 0, 1]], array([2, 1, 2]))
         """
+        if _unknown or _surplus:
+            raise DeserializeSparse._create_refused(_surplus, _unknown)
         op: DeserializeSparse[UDtype] = new(DeserializeSparse)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
 def deserialize_sparse(
     serialized_sparse: AnyOperand[Userialized],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> DeserializeSparseOutputs[UDtype]:
@@ -209,8 +213,8 @@ def deserialize_sparse(
         >>> both.sparse_indices.numpy().tolist(), both.sparse_shape.numpy()
         ([[0, 0, 1], [1, 0, 1]], array([2, 1, 2]))
     """
-    if _unknown:
-        raise DeserializeSparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeserializeSparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: DeserializeSparseOutputs[UDtype]
     try:

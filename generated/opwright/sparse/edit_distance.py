@@ -112,7 +112,10 @@ class EditDistance(TensorOp[TFloat32]):
             self,
             *,
             normalize: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(normalize=normalize)
 
         def with_normalize(self, normalize: bool) -> Self:
@@ -132,6 +135,7 @@ class EditDistance(TensorOp[TFloat32]):
         truth_values: SameAnyOperand[U],
         truth_shape: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> EditDistance:
         """Counts the edits that turn one sequence into another, for each pair.
 
@@ -178,6 +182,8 @@ class EditDistance(TensorOp[TFloat32]):
             ...               truth.values, truth.dense_shape, normalize=False).numpy()
             array([2., 1.], dtype=float32)
         """
+        if _unknown:
+            raise EditDistance._create_refused((), _unknown)
         op: EditDistance = new(EditDistance)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -259,7 +265,7 @@ def edit_distance(
     truth_indices: Operand[TInt64],
     truth_values: SameAnyOperand[U],
     truth_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     normalize: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -308,8 +314,8 @@ def edit_distance(
         ...               truth.values, truth.dense_shape, normalize=False).numpy()
         array([2., 1.], dtype=float32)
     """
-    if _unknown:
-        raise EditDistance._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EditDistance._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

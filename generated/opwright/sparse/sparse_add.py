@@ -134,6 +134,8 @@ class SparseAdd(Op, Generic[T]):
         b_values: SameOperand[U],
         b_shape: Operand[TInt64],
         thresh: Operand[Ureal],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseAdd[U]:
         """Adds two sparse tensors.
 
@@ -184,6 +186,8 @@ class SparseAdd(Op, Generic[T]):
             >>> total.sum_indices.numpy().tolist(), total.sum_values.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([6, 3, 2], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise SparseAdd._create_refused(_surplus, _unknown)
         op: SparseAdd[U] = new(SparseAdd)
         fast_path_error = None
         try:
@@ -253,7 +257,7 @@ def sparse_add(
     b_values: SameOperand[U],
     b_shape: Operand[TInt64],
     thresh: Operand[Ureal],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseAddOutputs[U]:
@@ -306,8 +310,8 @@ def sparse_add(
         >>> total.sum_indices.numpy().tolist(), total.sum_values.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([6, 3, 2], dtype=int32))
     """
-    if _unknown:
-        raise SparseAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseAddOutputs[U]
     try:

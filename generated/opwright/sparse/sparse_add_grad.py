@@ -103,6 +103,8 @@ class SparseAddGrad(Op, Generic[T]):
         a_indices: Operand[TInt64],
         b_indices: Operand[TInt64],
         sum_indices: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseAddGrad[U]:
         """Gradient of SparseAdd for the values of both tensors.
 
@@ -142,6 +144,8 @@ class SparseAddGrad(Op, Generic[T]):
             >>> grads.a_val_grad.numpy(), grads.b_val_grad.numpy()
             (array([0.5, 3. ], dtype=float32), array([3.], dtype=float32))
         """
+        if _unknown or _surplus:
+            raise SparseAddGrad._create_refused(_surplus, _unknown)
         op: SparseAddGrad[U] = new(SparseAddGrad)
         fast_path_error = None
         try:
@@ -193,7 +197,7 @@ def sparse_add_grad(
     a_indices: Operand[TInt64],
     b_indices: Operand[TInt64],
     sum_indices: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseAddGradOutputs[U]:
@@ -235,8 +239,8 @@ def sparse_add_grad(
         >>> grads.a_val_grad.numpy(), grads.b_val_grad.numpy()
         (array([0.5, 3. ], dtype=float32), array([3.], dtype=float32))
     """
-    if _unknown:
-        raise SparseAddGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseAddGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseAddGradOutputs[U]
     try:

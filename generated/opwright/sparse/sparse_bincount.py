@@ -119,7 +119,10 @@ class SparseBincount(TensorOp[T]):
             self,
             *,
             binary_output: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -138,6 +141,7 @@ class SparseBincount(TensorOp[T]):
         size: SameOperand[Uidx],
         weights: Operand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseBincount[U]:
         """Counts the integers in each row of a sparse matrix, densely.
 
@@ -187,6 +191,8 @@ class SparseBincount(TensorOp[T]):
             array([[0., 1., 2., 0.],
                    [0., 0., 0., 1.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseBincount._create_refused((), _unknown)
         op: SparseBincount[U] = new(SparseBincount)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -247,7 +253,7 @@ def sparse_bincount(
     dense_shape: Operand[TInt64],
     size: SameOperand[Uidx],
     weights: Operand[U],
-    *,
+    *_surplus: Never,
     binary_output: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -300,8 +306,8 @@ def sparse_bincount(
         array([[0., 1., 2., 0.],
                [0., 0., 0., 1.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseBincount._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseBincount._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -117,6 +117,8 @@ class SparseConcat(Op, Generic[T]):
         values: Sequence[AnyOperand[U]],
         shapes: Sequence[Operand[TInt64]],
         concat_dim: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseConcat[U]:
         """Joins sparse tensors along an axis.
 
@@ -159,6 +161,8 @@ class SparseConcat(Op, Generic[T]):
             >>> joined.output_values.numpy()
             array([1, 1, 2, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseConcat._create_refused(_surplus, _unknown)
         op: SparseConcat[U] = new(SparseConcat)
         fast_path_error = None
         try:
@@ -196,7 +200,7 @@ def sparse_concat(
     values: Sequence[AnyOperand[U]],
     shapes: Sequence[Operand[TInt64]],
     concat_dim: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseConcatOutputs[U]:
@@ -240,8 +244,8 @@ def sparse_concat(
         >>> joined.output_values.numpy()
         array([1, 1, 2, 2], dtype=int32)
     """
-    if _unknown:
-        raise SparseConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseConcatOutputs[U]
     try:

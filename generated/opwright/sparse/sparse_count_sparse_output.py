@@ -149,7 +149,10 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
             *,
             minlength: int = default(-1),
             maxlength: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(minlength=minlength, maxlength=maxlength)
 
         def with_minlength(self, minlength: int) -> Self:
@@ -171,6 +174,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         weights: Operand[UOutputType],
         binary_output: bool,
         *options: Options,
+        **_unknown: Never,
     ) -> SparseCountSparseOutput[UOutputType]:
         """Counts the integers in each row of a sparse matrix, sparsely.
 
@@ -226,6 +230,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
             >>> counts.output_dense_shape.numpy()
             array([2, 4])
         """
+        if _unknown:
+            raise SparseCountSparseOutput._create_refused((), _unknown)
         op: SparseCountSparseOutput[UOutputType] = new(SparseCountSparseOutput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -288,7 +294,7 @@ def sparse_count_sparse_output(
     dense_shape: Operand[TInt64],
     weights: Operand[UOutputType],
     binary_output: bool,
-    *,
+    *_surplus: Never,
     minlength: int = -1,
     maxlength: int = -1,
     name: str | None = None,
@@ -346,8 +352,8 @@ def sparse_count_sparse_output(
         >>> counts.output_dense_shape.numpy()
         array([2, 4])
     """
-    if _unknown:
-        raise SparseCountSparseOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseCountSparseOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseCountSparseOutputOutputs[UOutputType]
     try:

@@ -144,6 +144,8 @@ class SparseCross(Op, Generic[OutType]):
         hash_key: int,
         out_type: type[UOutType] | DTypeLike,
         internal_type: type[TInt64 | TString] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseCross[UOutType]:
         """Crosses features; an older op with both forms of output.
 
@@ -203,6 +205,8 @@ class SparseCross(Op, Generic[OutType]):
             >>> crossed.output_values.numpy()
             array([b'red_X_S', b'red_X_L', b'blue_X_L'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise SparseCross._create_refused(_surplus, _unknown)
         op: SparseCross[UOutType] = new(SparseCross)
         fast_path_error = None
         try:
@@ -264,7 +268,7 @@ def sparse_cross(
     hash_key: int,
     out_type: type[UOutType] | DTypeLike,
     internal_type: type[TInt64 | TString] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseCrossOutputs[UOutType]:
@@ -325,8 +329,8 @@ def sparse_cross(
         >>> crossed.output_values.numpy()
         array([b'red_X_S', b'red_X_L', b'blue_X_L'], dtype=object)
     """
-    if _unknown:
-        raise SparseCross._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseCross._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseCrossOutputs[UOutType]
     try:

@@ -126,6 +126,8 @@ class SparseCrossHashed(Op):
         num_buckets: Operand[TInt64],
         strong_hash: Operand[TBool],
         salt: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseCrossHashed:
         """Crosses features and hashes each combination to a bucket.
 
@@ -178,6 +180,8 @@ class SparseCrossHashed(Op):
             >>> crossed.output_values.numpy()
             array([87, 87, 51])
         """
+        if _unknown or _surplus:
+            raise SparseCrossHashed._create_refused(_surplus, _unknown)
         op: SparseCrossHashed = new(SparseCrossHashed)
         fast_path_error = None
         try:
@@ -232,7 +236,7 @@ def sparse_cross_hashed(
     num_buckets: Operand[TInt64],
     strong_hash: Operand[TBool],
     salt: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseCrossHashedOutputs:
@@ -286,8 +290,8 @@ def sparse_cross_hashed(
         >>> crossed.output_values.numpy()
         array([87, 87, 51])
     """
-    if _unknown:
-        raise SparseCrossHashed._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseCrossHashed._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseCrossHashedOutputs
     try:

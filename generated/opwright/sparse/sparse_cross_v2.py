@@ -126,6 +126,8 @@ class SparseCrossV2(Op):
         shapes: Sequence[Operand[TInt64]],
         dense_inputs: Sequence[AnyOperand[AnyDType]],
         sep: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseCrossV2:
         """Crosses features: joins values of several tensors, row by row.
 
@@ -175,6 +177,8 @@ class SparseCrossV2(Op):
             >>> crossed.output_indices.numpy().tolist(), crossed.output_shape.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([2, 2]))
         """
+        if _unknown or _surplus:
+            raise SparseCrossV2._create_refused(_surplus, _unknown)
         op: SparseCrossV2 = new(SparseCrossV2)
         fast_path_error = None
         try:
@@ -209,7 +213,7 @@ def sparse_cross_v2(
     shapes: Sequence[Operand[TInt64]],
     dense_inputs: Sequence[AnyOperand[AnyDType]],
     sep: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseCrossV2Outputs:
@@ -260,8 +264,8 @@ def sparse_cross_v2(
         >>> crossed.output_indices.numpy().tolist(), crossed.output_shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([2, 2]))
     """
-    if _unknown:
-        raise SparseCrossV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseCrossV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseCrossV2Outputs
     try:

@@ -101,6 +101,8 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         sp_values: Operand[U],
         sp_shape: Operand[TInt64],
         dense: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseDenseCwiseAdd[U]:
         """Adds a dense tensor to the entries of a sparse one.
 
@@ -141,6 +143,8 @@ class SparseDenseCwiseAdd(TensorOp[T]):
             >>> a.with_values(output).values.numpy()
             array([ 7, 10], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseDenseCwiseAdd._create_refused(_surplus, _unknown)
         op: SparseDenseCwiseAdd[U] = new(SparseDenseCwiseAdd)
         fast_path_error = None
         try:
@@ -189,7 +193,7 @@ def sparse_dense_cwise_add(
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
     dense: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -232,8 +236,8 @@ def sparse_dense_cwise_add(
         >>> a.with_values(output).values.numpy()
         array([ 7, 10], dtype=int32)
     """
-    if _unknown:
-        raise SparseDenseCwiseAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseDenseCwiseAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -103,6 +103,8 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         sp_values: Operand[U],
         sp_shape: Operand[TInt64],
         dense: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseDenseCwiseDiv[U]:
         """Divides the entries of a sparse tensor by a dense one.
 
@@ -145,6 +147,8 @@ class SparseDenseCwiseDiv(TensorOp[T]):
             >>> a.with_values(output).values.numpy()
             array([6, 4], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseDenseCwiseDiv._create_refused(_surplus, _unknown)
         op: SparseDenseCwiseDiv[U] = new(SparseDenseCwiseDiv)
         fast_path_error = None
         try:
@@ -193,7 +197,7 @@ def sparse_dense_cwise_div(
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
     dense: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -238,8 +242,8 @@ def sparse_dense_cwise_div(
         >>> a.with_values(output).values.numpy()
         array([6, 4], dtype=int32)
     """
-    if _unknown:
-        raise SparseDenseCwiseDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseDenseCwiseDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

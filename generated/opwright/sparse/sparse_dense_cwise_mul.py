@@ -101,6 +101,8 @@ class SparseDenseCwiseMul(TensorOp[T]):
         sp_values: Operand[U],
         sp_shape: Operand[TInt64],
         dense: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseDenseCwiseMul[U]:
         """Multiplies the entries of a sparse tensor by a dense one.
 
@@ -141,6 +143,8 @@ class SparseDenseCwiseMul(TensorOp[T]):
             >>> a.with_values(output).values.numpy()
             array([ 6, 16], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseDenseCwiseMul._create_refused(_surplus, _unknown)
         op: SparseDenseCwiseMul[U] = new(SparseDenseCwiseMul)
         fast_path_error = None
         try:
@@ -189,7 +193,7 @@ def sparse_dense_cwise_mul(
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
     dense: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -232,8 +236,8 @@ def sparse_dense_cwise_mul(
         >>> a.with_values(output).values.numpy()
         array([ 6, 16], dtype=int32)
     """
-    if _unknown:
-        raise SparseDenseCwiseMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseDenseCwiseMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -128,6 +128,8 @@ class SparseFillEmptyRows(Op, Generic[T]):
         values: AnyOperand[U],
         dense_shape: Operand[TInt64],
         default_value: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseFillEmptyRows[U]:
         """Gives every empty row of a sparse tensor one entry.
 
@@ -171,6 +173,8 @@ class SparseFillEmptyRows(Op, Generic[T]):
             >>> filled.empty_row_indicator.numpy(), filled.reverse_index_map.numpy()
             (array([False,  True, False]), array([0, 1, 3]))
         """
+        if _unknown or _surplus:
+            raise SparseFillEmptyRows._create_refused(_surplus, _unknown)
         op: SparseFillEmptyRows[U] = new(SparseFillEmptyRows)
         fast_path_error = None
         try:
@@ -222,7 +226,7 @@ def sparse_fill_empty_rows(
     values: AnyOperand[U],
     dense_shape: Operand[TInt64],
     default_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseFillEmptyRowsOutputs[U]:
@@ -265,8 +269,8 @@ def sparse_fill_empty_rows(
         >>> filled.empty_row_indicator.numpy(), filled.reverse_index_map.numpy()
         (array([False,  True, False]), array([0, 1, 3]))
     """
-    if _unknown:
-        raise SparseFillEmptyRows._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseFillEmptyRows._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseFillEmptyRowsOutputs[U]
     try:

@@ -98,7 +98,11 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, reverse_index_map: Operand[TInt64], grad_values: AnyOperand[U]
+        scope: Scope,
+        reverse_index_map: Operand[TInt64],
+        grad_values: AnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseFillEmptyRowsGrad[U]:
         """Gradient of SparseFillEmptyRows for values and default.
 
@@ -133,6 +137,8 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
             >>> grads.d_values.numpy(), grads.d_default_value.numpy()
             (array([1., 2., 8.], dtype=float32), np.float32(4.0))
         """
+        if _unknown or _surplus:
+            raise SparseFillEmptyRowsGrad._create_refused(_surplus, _unknown)
         op: SparseFillEmptyRowsGrad[U] = new(SparseFillEmptyRowsGrad)
         fast_path_error = None
         try:
@@ -163,7 +169,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
 def sparse_fill_empty_rows_grad(
     reverse_index_map: Operand[TInt64],
     grad_values: AnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseFillEmptyRowsGradOutputs[U]:
@@ -199,8 +205,8 @@ def sparse_fill_empty_rows_grad(
         >>> grads.d_values.numpy(), grads.d_default_value.numpy()
         (array([1., 2., 8.], dtype=float32), np.float32(4.0))
     """
-    if _unknown:
-        raise SparseFillEmptyRowsGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseFillEmptyRowsGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseFillEmptyRowsGradOutputs[U]
     try:

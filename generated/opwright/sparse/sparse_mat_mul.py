@@ -111,7 +111,10 @@ class SparseMatMul(TensorOp[TFloat32]):
             transpose_b: bool = default(False),
             a_is_sparse: bool = default(False),
             b_is_sparse: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -137,7 +140,11 @@ class SparseMatMul(TensorOp[TFloat32]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[Ua], b: Operand[Ub], *options: Options
+        scope: Scope,
+        a: Operand[Ua],
+        b: Operand[Ub],
+        *options: Options,
+        **_unknown: Never,
     ) -> SparseMatMul:
         """Multiplies two dense matrices that are mostly zeros.
 
@@ -181,6 +188,8 @@ class SparseMatMul(TensorOp[TFloat32]):
             array([[ 20.],
                    [300.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseMatMul._create_refused((), _unknown)
         op: SparseMatMul = new(SparseMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -225,7 +234,7 @@ MERGE = SparseMatMul.Options.merge
 def sparse_mat_mul(
     a: Operand[Ua],
     b: Operand[Ub],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     a_is_sparse: bool = False,
@@ -274,8 +283,8 @@ def sparse_mat_mul(
         array([[ 20.],
                [300.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -103,7 +103,10 @@ class SparseReduceMax(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -121,6 +124,7 @@ class SparseReduceMax(TensorOp[T]):
         input_shape: Operand[TInt64],
         reduction_axes: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseReduceMax[U]:
         """Finds the largest of a sparse tensor's entries along some axes.
 
@@ -164,6 +168,8 @@ class SparseReduceMax(TensorOp[T]):
             >>> sparse_reduce_max(*args, [1], keep_dims=True).shape
             TensorShape([3, 1])
         """
+        if _unknown:
+            raise SparseReduceMax._create_refused((), _unknown)
         op: SparseReduceMax[U] = new(SparseReduceMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def sparse_reduce_max(
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -269,8 +275,8 @@ def sparse_reduce_max(
         >>> sparse_reduce_max(*args, [1], keep_dims=True).shape
         TensorShape([3, 1])
     """
-    if _unknown:
-        raise SparseReduceMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReduceMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

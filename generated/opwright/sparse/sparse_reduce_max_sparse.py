@@ -127,7 +127,10 @@ class SparseReduceMaxSparse(Op, Generic[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -145,6 +148,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         input_shape: Operand[TInt64],
         reduction_axes: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseReduceMaxSparse[U]:
         """Finds the largest of a sparse tensor's entries along some axes, sparse.
 
@@ -193,6 +197,8 @@ class SparseReduceMaxSparse(Op, Generic[T]):
             >>> rows.output_shape.numpy()
             array([3])
         """
+        if _unknown:
+            raise SparseReduceMaxSparse._create_refused((), _unknown)
         op: SparseReduceMaxSparse[U] = new(SparseReduceMaxSparse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def sparse_reduce_max_sparse(
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -303,8 +309,8 @@ def sparse_reduce_max_sparse(
         >>> rows.output_shape.numpy()
         array([3])
     """
-    if _unknown:
-        raise SparseReduceMaxSparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReduceMaxSparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseReduceMaxSparseOutputs[U]
     try:

@@ -101,7 +101,10 @@ class SparseReduceSum(TensorOp[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -119,6 +122,7 @@ class SparseReduceSum(TensorOp[T]):
         input_shape: Operand[TInt64],
         reduction_axes: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseReduceSum[U]:
         """Adds up a sparse tensor's entries along some axes.
 
@@ -160,6 +164,8 @@ class SparseReduceSum(TensorOp[T]):
             >>> sparse_reduce_sum(*args, [1], keep_dims=True).shape
             TensorShape([3, 1])
         """
+        if _unknown:
+            raise SparseReduceSum._create_refused((), _unknown)
         op: SparseReduceSum[U] = new(SparseReduceSum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def sparse_reduce_sum(
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +269,8 @@ def sparse_reduce_sum(
         >>> sparse_reduce_sum(*args, [1], keep_dims=True).shape
         TensorShape([3, 1])
     """
-    if _unknown:
-        raise SparseReduceSum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReduceSum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

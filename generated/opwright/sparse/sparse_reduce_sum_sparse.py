@@ -125,7 +125,10 @@ class SparseReduceSumSparse(Op, Generic[T]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -143,6 +146,7 @@ class SparseReduceSumSparse(Op, Generic[T]):
         input_shape: Operand[TInt64],
         reduction_axes: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseReduceSumSparse[U]:
         """Adds up a sparse tensor's entries along some axes, to a sparse one.
 
@@ -189,6 +193,8 @@ class SparseReduceSumSparse(Op, Generic[T]):
             >>> rows.output_shape.numpy()
             array([3])
         """
+        if _unknown:
+            raise SparseReduceSumSparse._create_refused((), _unknown)
         op: SparseReduceSumSparse[U] = new(SparseReduceSumSparse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -247,7 +253,7 @@ def sparse_reduce_sum_sparse(
     input_values: Operand[U],
     input_shape: Operand[TInt64],
     reduction_axes: Operand[TInt32],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -297,8 +303,8 @@ def sparse_reduce_sum_sparse(
         >>> rows.output_shape.numpy()
         array([3])
     """
-    if _unknown:
-        raise SparseReduceSumSparse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReduceSumSparse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseReduceSumSparseOutputs[U]
     try:

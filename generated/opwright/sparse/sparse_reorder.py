@@ -100,6 +100,8 @@ class SparseReorder(Op, Generic[T]):
         input_indices: Operand[TInt64],
         input_values: AnyOperand[U],
         input_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseReorder[U]:
         """Sorts the entries of a sparse tensor by row-major order.
 
@@ -134,6 +136,8 @@ class SparseReorder(Op, Generic[T]):
             >>> output.output_indices.numpy().tolist(), output.output_values.numpy()
             ([[0, 1], [0, 2], [1, 0]], array([10, 20, 30], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise SparseReorder._create_refused(_surplus, _unknown)
         op: SparseReorder[U] = new(SparseReorder)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def sparse_reorder(
     input_indices: Operand[TInt64],
     input_values: AnyOperand[U],
     input_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseReorderOutputs[U]:
@@ -211,8 +215,8 @@ def sparse_reorder(
         >>> output.output_indices.numpy().tolist(), output.output_values.numpy()
         ([[0, 1], [0, 2], [1, 0]], array([10, 20, 30], dtype=int32))
     """
-    if _unknown:
-        raise SparseReorder._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReorder._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseReorderOutputs[U]
     try:

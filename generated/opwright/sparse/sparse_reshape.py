@@ -90,6 +90,8 @@ class SparseReshape(Op):
         input_indices: Operand[TInt64],
         input_shape: Operand[TInt64],
         new_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseReshape:
         """Gives a sparse tensor other sizes, with its entries in the same order.
 
@@ -122,6 +124,8 @@ class SparseReshape(Op):
             >>> output.output_indices.numpy().tolist(), output.output_shape.numpy()
             ([[0, 1], [1, 5]], array([2, 6]))
         """
+        if _unknown or _surplus:
+            raise SparseReshape._create_refused(_surplus, _unknown)
         op: SparseReshape = new(SparseReshape)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def sparse_reshape(
     input_indices: Operand[TInt64],
     input_shape: Operand[TInt64],
     new_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseReshapeOutputs:
@@ -203,8 +207,8 @@ def sparse_reshape(
         >>> output.output_indices.numpy().tolist(), output.output_shape.numpy()
         ([[0, 1], [1, 5]], array([2, 6]))
     """
-    if _unknown:
-        raise SparseReshape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseReshape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseReshapeOutputs
     try:

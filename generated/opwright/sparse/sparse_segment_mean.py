@@ -120,7 +120,10 @@ class SparseSegmentMean(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -137,6 +140,7 @@ class SparseSegmentMean(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentMean[U]:
         """Averages rows, taken by index, for each segment.
 
@@ -185,6 +189,8 @@ class SparseSegmentMean(TensorOp[T]):
                    [  0. ,   0. ],
                    [ 10. ,  20. ]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentMean._create_refused((), _unknown)
         op: SparseSegmentMean[U] = new(SparseSegmentMean)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +241,7 @@ def sparse_segment_mean(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -286,8 +292,8 @@ def sparse_segment_mean(
                [  0. ,   0. ],
                [ 10. ,  20. ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentMean._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentMean._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

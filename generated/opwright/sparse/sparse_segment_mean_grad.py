@@ -110,6 +110,8 @@ class SparseSegmentMeanGrad(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         output_dim0: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSegmentMeanGrad[U]:
         """Gradient of SparseSegmentMean for the table, as a dense tensor.
 
@@ -149,6 +151,8 @@ class SparseSegmentMeanGrad(TensorOp[T]):
                    [0.5],
                    [0. ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseSegmentMeanGrad._create_refused(_surplus, _unknown)
         op: SparseSegmentMeanGrad[U] = new(SparseSegmentMeanGrad)
         fast_path_error = None
         try:
@@ -197,7 +201,7 @@ def sparse_segment_mean_grad(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     output_dim0: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -238,8 +242,8 @@ def sparse_segment_mean_grad(
                [0.5],
                [0. ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentMeanGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentMeanGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

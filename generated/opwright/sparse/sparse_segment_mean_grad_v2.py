@@ -125,6 +125,8 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         dense_output_dim0: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSegmentMeanGradV2[U, Uidx]:
         """Gradient of SparseSegmentMean for the rows that were taken.
 
@@ -165,6 +167,8 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
             >>> slices.sorted_unique_indices.numpy(), slices.output.numpy().tolist()
             (array([0, 5], dtype=int32), [[0.5], [4.5]])
         """
+        if _unknown or _surplus:
+            raise SparseSegmentMeanGradV2._create_refused(_surplus, _unknown)
         op: SparseSegmentMeanGradV2[U, Uidx] = new(SparseSegmentMeanGradV2)
         fast_path_error = None
         try:
@@ -213,7 +217,7 @@ def sparse_segment_mean_grad_v2(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     dense_output_dim0: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSegmentMeanGradV2Outputs[U, Uidx]:
@@ -255,8 +259,8 @@ def sparse_segment_mean_grad_v2(
         >>> slices.sorted_unique_indices.numpy(), slices.output.numpy().tolist()
         (array([0, 5], dtype=int32), [[0.5], [4.5]])
     """
-    if _unknown:
-        raise SparseSegmentMeanGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentMeanGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSegmentMeanGradV2Outputs[U, Uidx]
     try:

@@ -133,7 +133,10 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -151,6 +154,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         segment_ids: Operand[Usegmentids],
         num_segments: Operand[Unumsegments],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentMeanWithNumSegments[U]:
         """Averages rows, taken by index, for each segment, of a given number.
 
@@ -201,6 +205,8 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
                    [ 10. ,  20. ],
                    [  0. ,   0. ]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentMeanWithNumSegments._create_refused((), _unknown)
         op: SparseSegmentMeanWithNumSegments[U] = new(SparseSegmentMeanWithNumSegments)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -259,7 +265,7 @@ def sparse_segment_mean_with_num_segments(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -313,8 +319,8 @@ def sparse_segment_mean_with_num_segments(
                [ 10. ,  20. ],
                [  0. ,   0. ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentMeanWithNumSegments._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentMeanWithNumSegments._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

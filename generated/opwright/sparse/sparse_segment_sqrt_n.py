@@ -121,7 +121,10 @@ class SparseSegmentSqrtN(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -138,6 +141,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentSqrtN[U]:
         """Sums rows, taken by index, over the root of their number.
 
@@ -187,6 +191,8 @@ class SparseSegmentSqrtN(TensorOp[T]):
                    [  0.      ,   0.      ],
                    [ 10.      ,  20.      ]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentSqrtN._create_refused((), _unknown)
         op: SparseSegmentSqrtN[U] = new(SparseSegmentSqrtN)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -237,7 +243,7 @@ def sparse_segment_sqrt_n(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -289,8 +295,8 @@ def sparse_segment_sqrt_n(
                [  0.      ,   0.      ],
                [ 10.      ,  20.      ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSqrtN._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSqrtN._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -110,6 +110,8 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         output_dim0: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSegmentSqrtNGrad[U]:
         """Gradient of SparseSegmentSqrtN for the table, as a dense tensor.
 
@@ -149,6 +151,8 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
                    [0.70710677],
                    [0.        ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseSegmentSqrtNGrad._create_refused(_surplus, _unknown)
         op: SparseSegmentSqrtNGrad[U] = new(SparseSegmentSqrtNGrad)
         fast_path_error = None
         try:
@@ -197,7 +201,7 @@ def sparse_segment_sqrt_n_grad(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     output_dim0: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -238,8 +242,8 @@ def sparse_segment_sqrt_n_grad(
                [0.70710677],
                [0.        ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSqrtNGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSqrtNGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

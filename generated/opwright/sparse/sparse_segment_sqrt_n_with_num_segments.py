@@ -137,7 +137,10 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -155,6 +158,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
         segment_ids: Operand[Usegmentids],
         num_segments: Operand[Unumsegments],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentSqrtNWithNumSegments[U]:
         """Sums rows, taken by index, over the root of their number, of a given
         number.
@@ -207,6 +211,8 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
                    [ 10.      ,  20.      ],
                    [  0.      ,   0.      ]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentSqrtNWithNumSegments._create_refused((), _unknown)
         op: SparseSegmentSqrtNWithNumSegments[U] = new(
             SparseSegmentSqrtNWithNumSegments
         )
@@ -267,7 +273,7 @@ def sparse_segment_sqrt_n_with_num_segments(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -322,8 +328,8 @@ def sparse_segment_sqrt_n_with_num_segments(
                [ 10.      ,  20.      ],
                [  0.      ,   0.      ]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSqrtNWithNumSegments._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSqrtNWithNumSegments._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

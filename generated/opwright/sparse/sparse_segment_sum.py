@@ -112,7 +112,10 @@ class SparseSegmentSum(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -129,6 +132,7 @@ class SparseSegmentSum(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentSum[U]:
         """Adds up rows, taken by index, for each segment.
 
@@ -174,6 +178,8 @@ class SparseSegmentSum(TensorOp[T]):
                    [  0.,   0.],
                    [ 10.,  20.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentSum._create_refused((), _unknown)
         op: SparseSegmentSum[U] = new(SparseSegmentSum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -224,7 +230,7 @@ def sparse_segment_sum(
     data: Operand[U],
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -273,8 +279,8 @@ def sparse_segment_sum(
                [  0.,   0.],
                [ 10.,  20.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

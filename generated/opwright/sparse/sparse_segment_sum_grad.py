@@ -109,6 +109,8 @@ class SparseSegmentSumGrad(TensorOp[T]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         output_dim0: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSegmentSumGrad[U]:
         """Gradient of SparseSegmentSum for the table, as a dense tensor.
 
@@ -147,6 +149,8 @@ class SparseSegmentSumGrad(TensorOp[T]):
                    [1.],
                    [0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseSegmentSumGrad._create_refused(_surplus, _unknown)
         op: SparseSegmentSumGrad[U] = new(SparseSegmentSumGrad)
         fast_path_error = None
         try:
@@ -195,7 +199,7 @@ def sparse_segment_sum_grad(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     output_dim0: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -235,8 +239,8 @@ def sparse_segment_sum_grad(
                [1.],
                [0.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSumGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSumGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

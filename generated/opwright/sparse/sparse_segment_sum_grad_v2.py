@@ -122,6 +122,8 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
         indices: Operand[Uidx],
         segment_ids: Operand[Usegmentids],
         dense_output_dim0: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSegmentSumGradV2[U, Uidx]:
         """Gradient of SparseSegmentSum for the rows that were taken.
 
@@ -161,6 +163,8 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
             >>> slices.sorted_unique_indices.numpy(), slices.output.numpy().tolist()
             (array([0, 5], dtype=int32), [[1.0], [5.0]])
         """
+        if _unknown or _surplus:
+            raise SparseSegmentSumGradV2._create_refused(_surplus, _unknown)
         op: SparseSegmentSumGradV2[U, Uidx] = new(SparseSegmentSumGradV2)
         fast_path_error = None
         try:
@@ -209,7 +213,7 @@ def sparse_segment_sum_grad_v2(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     dense_output_dim0: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSegmentSumGradV2Outputs[U, Uidx]:
@@ -250,8 +254,8 @@ def sparse_segment_sum_grad_v2(
         >>> slices.sorted_unique_indices.numpy(), slices.output.numpy().tolist()
         (array([0, 5], dtype=int32), [[1.0], [5.0]])
     """
-    if _unknown:
-        raise SparseSegmentSumGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSumGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSegmentSumGradV2Outputs[U, Uidx]
     try:

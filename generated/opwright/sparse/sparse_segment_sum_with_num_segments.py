@@ -125,7 +125,10 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
             self,
             *,
             sparse_gradient: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -143,6 +146,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         segment_ids: Operand[Usegmentids],
         num_segments: Operand[Unumsegments],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseSegmentSumWithNumSegments[U]:
         """Adds up rows, taken by index, for each segment, of a given number.
 
@@ -191,6 +195,8 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
                    [ 10.,  20.],
                    [  0.,   0.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseSegmentSumWithNumSegments._create_refused((), _unknown)
         op: SparseSegmentSumWithNumSegments[U] = new(SparseSegmentSumWithNumSegments)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -249,7 +255,7 @@ def sparse_segment_sum_with_num_segments(
     indices: Operand[Uidx],
     segment_ids: Operand[Usegmentids],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     sparse_gradient: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -301,8 +307,8 @@ def sparse_segment_sum_with_num_segments(
                [ 10.,  20.],
                [  0.,   0.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseSegmentSumWithNumSegments._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSegmentSumWithNumSegments._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -115,6 +115,8 @@ class SparseSlice(Op, Generic[T]):
         shape: Operand[TInt64],
         start: Operand[TInt64],
         size: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSlice[U]:
         """Cuts a box out of a sparse tensor.
 
@@ -158,6 +160,8 @@ class SparseSlice(Op, Generic[T]):
             >>> box.output_shape.numpy()
             array([2, 2])
         """
+        if _unknown or _surplus:
+            raise SparseSlice._create_refused(_surplus, _unknown)
         op: SparseSlice[U] = new(SparseSlice)
         fast_path_error = None
         try:
@@ -214,7 +218,7 @@ def sparse_slice(
     shape: Operand[TInt64],
     start: Operand[TInt64],
     size: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSliceOutputs[U]:
@@ -259,8 +263,8 @@ def sparse_slice(
         >>> box.output_shape.numpy()
         array([2, 2])
     """
-    if _unknown:
-        raise SparseSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSliceOutputs[U]
     try:

@@ -91,6 +91,8 @@ class SparseSliceGrad(TensorOp[T]):
         input_indices: Operand[TInt64],
         input_start: Operand[TInt64],
         output_indices: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSliceGrad[U]:
         """Gradient of SparseSlice for the values of the tensor that was cut.
 
@@ -128,6 +130,8 @@ class SparseSliceGrad(TensorOp[T]):
             >>> sparse_slice_grad([5.0, 7.0], whole, np.int64([0, 1]), kept).numpy()
             array([0., 5., 7.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseSliceGrad._create_refused(_surplus, _unknown)
         op: SparseSliceGrad[U] = new(SparseSliceGrad)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def sparse_slice_grad(
     input_indices: Operand[TInt64],
     input_start: Operand[TInt64],
     output_indices: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -218,8 +222,8 @@ def sparse_slice_grad(
         >>> sparse_slice_grad([5.0, 7.0], whole, np.int64([0, 1]), kept).numpy()
         array([0., 5., 7.], dtype=float32)
     """
-    if _unknown:
-        raise SparseSliceGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSliceGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

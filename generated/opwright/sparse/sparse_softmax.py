@@ -94,6 +94,8 @@ class SparseSoftmax(TensorOp[T]):
         sp_indices: Operand[TInt64],
         sp_values: Operand[U],
         sp_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSoftmax[U]:
         """Softmax of the entries in each row of a sparse tensor.
 
@@ -130,6 +132,8 @@ class SparseSoftmax(TensorOp[T]):
             >>> sparse_softmax(places, np.log([1.0, 3.0, 5.0]), np.int64([2, 3])).numpy()
             array([0.25, 0.75, 1.  ])
         """
+        if _unknown or _surplus:
+            raise SparseSoftmax._create_refused(_surplus, _unknown)
         op: SparseSoftmax[U] = new(SparseSoftmax)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def sparse_softmax(
     sp_indices: Operand[TInt64],
     sp_values: Operand[U],
     sp_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -206,8 +210,8 @@ def sparse_softmax(
         >>> sparse_softmax(places, np.log([1.0, 3.0, 5.0]), np.int64([2, 3])).numpy()
         array([0.25, 0.75, 1.  ])
     """
-    if _unknown:
-        raise SparseSoftmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSoftmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -120,6 +120,8 @@ class SparseSparseMinimum(Op, Generic[T]):
         b_indices: Operand[TInt64],
         b_values: SameOperand[U],
         b_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSparseMinimum[U]:
         """Takes the smaller of two sparse tensors, place by place.
 
@@ -166,6 +168,8 @@ class SparseSparseMinimum(Op, Generic[T]):
             >>> output.output_indices.numpy().tolist(), output.output_values.numpy()
             ([[0, 0], [0, 1], [0, 2]], array([-1,  0,  4], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise SparseSparseMinimum._create_refused(_surplus, _unknown)
         op: SparseSparseMinimum[U] = new(SparseSparseMinimum)
         fast_path_error = None
         try:
@@ -233,7 +237,7 @@ def sparse_sparse_minimum(
     b_indices: Operand[TInt64],
     b_values: SameOperand[U],
     b_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSparseMinimumOutputs[U]:
@@ -282,8 +286,8 @@ def sparse_sparse_minimum(
         >>> output.output_indices.numpy().tolist(), output.output_values.numpy()
         ([[0, 0], [0, 1], [0, 2]], array([-1,  0,  4], dtype=int32))
     """
-    if _unknown:
-        raise SparseSparseMinimum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSparseMinimum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSparseMinimumOutputs[U]
     try:

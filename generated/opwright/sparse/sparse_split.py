@@ -116,6 +116,8 @@ class SparseSplit(Op, Generic[T]):
         values: AnyOperand[U],
         shape: Operand[TInt64],
         num_split: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseSplit[U]:
         """Cuts a sparse tensor into parts along an axis.
 
@@ -160,6 +162,8 @@ class SparseSplit(Op, Generic[T]):
             >>> [part.numpy().tolist() for part in parts.output_shape]
             [[2, 2], [2, 1]]
         """
+        if _unknown or _surplus:
+            raise SparseSplit._create_refused(_surplus, _unknown)
         op: SparseSplit[U] = new(SparseSplit)
         fast_path_error = None
         try:
@@ -214,7 +218,7 @@ def sparse_split(
     values: AnyOperand[U],
     shape: Operand[TInt64],
     num_split: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseSplitOutputs[U]:
@@ -261,8 +265,8 @@ def sparse_split(
         >>> [part.numpy().tolist() for part in parts.output_shape]
         [[2, 2], [2, 1]]
     """
-    if _unknown:
-        raise SparseSplit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseSplit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseSplitOutputs[U]
     try:

@@ -101,6 +101,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
         a_values: Operand[U],
         a_shape: SameOperand[Uindices],
         b: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseTensorDenseAdd[U]:
         """Adds a sparse tensor to a dense one.
 
@@ -138,6 +140,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
             array([[11, 10],
                    [10, 12]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseTensorDenseAdd._create_refused(_surplus, _unknown)
         op: SparseTensorDenseAdd[U] = new(SparseTensorDenseAdd)
         fast_path_error = None
         try:
@@ -178,7 +182,7 @@ def sparse_tensor_dense_add(
     a_values: Operand[U],
     a_shape: SameOperand[Uindices],
     b: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -217,8 +221,8 @@ def sparse_tensor_dense_add(
         array([[11, 10],
                [10, 12]], dtype=int32)
     """
-    if _unknown:
-        raise SparseTensorDenseAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseTensorDenseAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

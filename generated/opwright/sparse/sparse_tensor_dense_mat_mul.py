@@ -124,7 +124,10 @@ class SparseTensorDenseMatMul(TensorOp[T]):
             *,
             adjoint_a: bool = default(False),
             adjoint_b: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adjoint_a=adjoint_a, adjoint_b=adjoint_b)
 
         def with_adjoint_a(self, adjoint_a: bool) -> Self:
@@ -145,6 +148,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         a_shape: Operand[TInt64],
         b: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseTensorDenseMatMul[U]:
         """Multiplies a sparse matrix by a dense one.
 
@@ -198,6 +202,8 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                    [30.],
                    [ 2.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseTensorDenseMatMul._create_refused((), _unknown)
         op: SparseTensorDenseMatMul[U] = new(SparseTensorDenseMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -256,7 +262,7 @@ def sparse_tensor_dense_mat_mul(
     a_values: AnyOperand[U],
     a_shape: Operand[TInt64],
     b: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     adjoint_a: bool = False,
     adjoint_b: bool = False,
     name: str | None = None,
@@ -313,8 +319,8 @@ def sparse_tensor_dense_mat_mul(
                [30.],
                [ 2.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseTensorDenseMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseTensorDenseMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

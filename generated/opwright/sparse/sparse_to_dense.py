@@ -110,7 +110,10 @@ class SparseToDense(TensorOp[T]):
             self,
             *,
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -128,6 +131,7 @@ class SparseToDense(TensorOp[T]):
         sparse_values: AnyOperand[U],
         default_value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseToDense[U]:
         """Writes values into a tensor that is filled with one number.
 
@@ -167,6 +171,8 @@ class SparseToDense(TensorOp[T]):
             >>> sparse_to_dense([1, 3], [5], 1.0, 0.0).numpy()
             array([0., 1., 0., 1., 0.], dtype=float32)
         """
+        if _unknown:
+            raise SparseToDense._create_refused((), _unknown)
         op: SparseToDense[U] = new(SparseToDense)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def sparse_to_dense(
     output_shape: SameOperand[Uindices],
     sparse_values: AnyOperand[U],
     default_value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     validate_indices: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -259,8 +265,8 @@ def sparse_to_dense(
         >>> sparse_to_dense([1, 3], [5], 1.0, 0.0).numpy()
         array([0., 1., 0., 1., 0.], dtype=float32)
     """
-    if _unknown:
-        raise SparseToDense._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseToDense._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

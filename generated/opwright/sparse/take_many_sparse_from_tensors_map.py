@@ -129,7 +129,10 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -148,6 +151,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         sparse_handles: Operand[TInt64],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TakeManySparseFromTensorsMap[UDtype]:
         """Takes sparse tensors out of a map and stacks them.
 
@@ -195,6 +199,8 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
             >>> batch.sparse_indices.numpy().tolist(), batch.sparse_values.numpy()
             ([[0, 1], [1, 0], [1, 1]], array([3, 1, 2], dtype=int32))
         """
+        if _unknown:
+            raise TakeManySparseFromTensorsMap._create_refused((), _unknown)
         op: TakeManySparseFromTensorsMap[UDtype] = new(TakeManySparseFromTensorsMap)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ MERGE = TakeManySparseFromTensorsMap.Options.merge
 def take_many_sparse_from_tensors_map(
     sparse_handles: Operand[TInt64],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -296,8 +302,8 @@ def take_many_sparse_from_tensors_map(
         >>> batch.sparse_indices.numpy().tolist(), batch.sparse_values.numpy()
         ([[0, 1], [1, 0], [1, 1]], array([3, 1, 2], dtype=int32))
     """
-    if _unknown:
-        raise TakeManySparseFromTensorsMap._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TakeManySparseFromTensorsMap._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TakeManySparseFromTensorsMapOutputs[UDtype]
     try:

@@ -98,7 +98,10 @@ class ReduceJoin(TensorOp[TString]):
             *,
             keep_dims: bool = default(False),
             separator: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims, separator=separator)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -117,6 +120,7 @@ class ReduceJoin(TensorOp[TString]):
         inputs: StringOperand,
         reduction_indices: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> ReduceJoin:
         """Concatenates strings along some axes.
 
@@ -161,6 +165,8 @@ class ReduceJoin(TensorOp[TString]):
             >>> print(reduce_join(grid, [1, 0]).numpy())
             b'abcd'
         """
+        if _unknown:
+            raise ReduceJoin._create_refused((), _unknown)
         op: ReduceJoin = new(ReduceJoin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -205,7 +211,7 @@ MERGE = ReduceJoin.Options.merge
 def reduce_join(
     inputs: StringOperand,
     reduction_indices: Operand[TInt32],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     separator: StringLike = "",
     name: str | None = None,
@@ -253,8 +259,8 @@ def reduce_join(
         >>> print(reduce_join(grid, [1, 0]).numpy())
         b'abcd'
     """
-    if _unknown:
-        raise ReduceJoin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReduceJoin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -75,7 +75,11 @@ class RegexFullMatch(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, pattern: StringOperand
+        scope: Scope,
+        input: StringOperand,
+        pattern: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RegexFullMatch:
         """Tells which strings a regular expression matches from end to end.
 
@@ -113,6 +117,8 @@ class RegexFullMatch(TensorOp[TBool]):
             >>> regex_full_match(names, r"log-\\d\\d\\.txt").numpy()
             array([ True, False, False])
         """
+        if _unknown or _surplus:
+            raise RegexFullMatch._create_refused(_surplus, _unknown)
         op: RegexFullMatch = new(RegexFullMatch)
         fast_path_error = None
         try:
@@ -130,7 +136,7 @@ class RegexFullMatch(TensorOp[TBool]):
 def regex_full_match(
     input: StringOperand,
     pattern: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -168,8 +174,8 @@ def regex_full_match(
         >>> regex_full_match(names, r"log-\\d\\d\\.txt").numpy()
         array([ True, False, False])
     """
-    if _unknown:
-        raise RegexFullMatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RegexFullMatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -99,7 +99,10 @@ class RegexReplace(TensorOp[TString]):
             self,
             *,
             replace_global: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(replace_global=replace_global)
 
         def with_replace_global(self, replace_global: bool) -> Self:
@@ -116,6 +119,7 @@ class RegexReplace(TensorOp[TString]):
         pattern: StringOperand,
         rewrite: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> RegexReplace:
         """Replaces what a regular expression matches within strings.
 
@@ -166,6 +170,8 @@ class RegexReplace(TensorOp[TString]):
             >>> regex_replace(dates, r"\\d", "#", replace_global=False).numpy()
             array([b'#024-05-17', b'due #999-12-31!'], dtype=object)
         """
+        if _unknown:
+            raise RegexReplace._create_refused((), _unknown)
         op: RegexReplace = new(RegexReplace)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def regex_replace(
     input: StringOperand,
     pattern: StringOperand,
     rewrite: StringOperand,
-    *,
+    *_surplus: Never,
     replace_global: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -252,8 +258,8 @@ def regex_replace(
         >>> regex_replace(dates, r"\\d", "#", replace_global=False).numpy()
         array([b'#024-05-17', b'due #999-12-31!'], dtype=object)
     """
-    if _unknown:
-        raise RegexReplace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RegexReplace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -76,7 +76,11 @@ class StaticRegexFullMatch(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, pattern: StringLike
+        scope: Scope,
+        input: StringOperand,
+        pattern: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StaticRegexFullMatch:
         """Tells which strings match a regular expression that never changes.
 
@@ -113,6 +117,8 @@ class StaticRegexFullMatch(TensorOp[TBool]):
             >>> static_regex_full_match(mails, r"[^@]+@[^@]+\\.org").numpy()
             array([ True, False, False])
         """
+        if _unknown or _surplus:
+            raise StaticRegexFullMatch._create_refused(_surplus, _unknown)
         op: StaticRegexFullMatch = new(StaticRegexFullMatch)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class StaticRegexFullMatch(TensorOp[TBool]):
 def static_regex_full_match(
     input: StringOperand,
     pattern: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -173,8 +179,8 @@ def static_regex_full_match(
         >>> static_regex_full_match(mails, r"[^@]+@[^@]+\\.org").numpy()
         array([ True, False, False])
     """
-    if _unknown:
-        raise StaticRegexFullMatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StaticRegexFullMatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -95,7 +95,10 @@ class StaticRegexReplace(TensorOp[TString]):
             self,
             *,
             replace_global: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(replace_global=replace_global)
 
         def with_replace_global(self, replace_global: bool) -> Self:
@@ -112,6 +115,7 @@ class StaticRegexReplace(TensorOp[TString]):
         pattern: StringLike,
         rewrite: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> StaticRegexReplace:
         """Replaces matches of a regular expression that never changes.
 
@@ -158,6 +162,8 @@ class StaticRegexReplace(TensorOp[TString]):
             >>> static_regex_replace(["a  b", "c \\t d"], r"\\s+", " ").numpy()
             array([b'a b', b'c d'], dtype=object)
         """
+        if _unknown:
+            raise StaticRegexReplace._create_refused((), _unknown)
         op: StaticRegexReplace = new(StaticRegexReplace)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -199,7 +205,7 @@ def static_regex_replace(
     input: StringOperand,
     pattern: StringLike,
     rewrite: StringLike,
-    *,
+    *_surplus: Never,
     replace_global: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -248,8 +254,8 @@ def static_regex_replace(
         >>> static_regex_replace(["a  b", "c \\t d"], r"\\s+", " ").numpy()
         array([b'a b', b'c d'], dtype=object)
     """
-    if _unknown:
-        raise StaticRegexReplace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StaticRegexReplace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

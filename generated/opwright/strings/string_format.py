@@ -98,7 +98,10 @@ class StringFormat(TensorOp[TString]):
             template: StringLike = default("%s"),
             placeholder: StringLike = default("%s"),
             summarize: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(template=template, placeholder=placeholder, summarize=summarize)
 
         def with_template(self, template: StringLike) -> Self:
@@ -116,7 +119,10 @@ class StringFormat(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[AnyOperand[AnyDType]], *options: Options
+        scope: Scope,
+        inputs: Sequence[AnyOperand[AnyDType]],
+        *options: Options,
+        **_unknown: Never,
     ) -> StringFormat:
         """Writes tensors into a template, as text.
 
@@ -158,6 +164,8 @@ class StringFormat(TensorOp[TString]):
             >>> print(string_format([loss], template="%s", summarize=1).numpy())
             b'[0.5 ... 0.0625]'
         """
+        if _unknown:
+            raise StringFormat._create_refused((), _unknown)
         op: StringFormat = new(StringFormat)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +205,7 @@ MERGE = StringFormat.Options.merge
 @explained
 def string_format(
     inputs: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     template: StringLike = "%s",
     placeholder: StringLike = "%s",
     summarize: int = 3,
@@ -243,8 +251,8 @@ def string_format(
         >>> print(string_format([loss], template="%s", summarize=1).numpy())
         b'[0.5 ... 0.0625]'
     """
-    if _unknown:
-        raise StringFormat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringFormat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

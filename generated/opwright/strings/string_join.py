@@ -85,7 +85,10 @@ class StringJoin(TensorOp[TString]):
             self,
             *,
             separator: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(separator=separator)
 
         def with_separator(self, separator: StringLike) -> Self:
@@ -97,7 +100,10 @@ class StringJoin(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[StringOperand], *options: Options
+        scope: Scope,
+        inputs: Sequence[StringOperand],
+        *options: Options,
+        **_unknown: Never,
     ) -> StringJoin:
         """Concatenates strings of several tensors, element by element.
 
@@ -133,6 +139,8 @@ class StringJoin(TensorOp[TString]):
             >>> string_join([folder, names], separator="/").numpy()
             array([b'data/a.csv', b'data/b.csv'], dtype=object)
         """
+        if _unknown:
+            raise StringJoin._create_refused((), _unknown)
         op: StringJoin = new(StringJoin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -161,7 +169,7 @@ MERGE = StringJoin.Options.merge
 @explained
 def string_join(
     inputs: Sequence[StringOperand],
-    *,
+    *_surplus: Never,
     separator: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -199,8 +207,8 @@ def string_join(
         >>> string_join([folder, names], separator="/").numpy()
         array([b'data/a.csv', b'data/b.csv'], dtype=object)
     """
-    if _unknown:
-        raise StringJoin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringJoin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -81,7 +81,10 @@ class StringLength(TensorOp[TInt32]):
             self,
             *,
             unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(unit=unit)
 
         def with_unit(self, unit: Literal["BYTE", "UTF8_CHAR"]) -> Self:
@@ -92,7 +95,9 @@ class StringLength(TensorOp[TInt32]):
         return StringLengthInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand, *options: Options) -> StringLength:
+    def create(
+        scope: Scope, input: StringOperand, *options: Options, **_unknown: Never
+    ) -> StringLength:
         """Counts the bytes or the characters of strings.
 
         Bytes by default, as they are stored; with "UTF8_CHAR" code points. Those are
@@ -124,6 +129,8 @@ class StringLength(TensorOp[TInt32]):
             >>> string_length(words, unit="UTF8_CHAR").numpy()
             array([4, 4, 0], dtype=int32)
         """
+        if _unknown:
+            raise StringLength._create_refused((), _unknown)
         op: StringLength = new(StringLength)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -145,7 +152,7 @@ MERGE = StringLength.Options.merge
 @explained
 def string_length(
     input: StringOperand,
-    *,
+    *_surplus: Never,
     unit: Literal["BYTE", "UTF8_CHAR"] = "BYTE",
     name: str | None = None,
     **_unknown: Never,
@@ -180,8 +187,8 @@ def string_length(
         >>> string_length(words, unit="UTF8_CHAR").numpy()
         array([4, 4, 0], dtype=int32)
     """
-    if _unknown:
-        raise StringLength._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringLength._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

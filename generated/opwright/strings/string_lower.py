@@ -82,7 +82,10 @@ class StringLower(TensorOp[TString]):
             self,
             *,
             encoding: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(encoding=encoding)
 
         def with_encoding(self, encoding: StringLike) -> Self:
@@ -93,7 +96,9 @@ class StringLower(TensorOp[TString]):
         return StringLowerInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand, *options: Options) -> StringLower:
+    def create(
+        scope: Scope, input: StringOperand, *options: Options, **_unknown: Never
+    ) -> StringLower:
         """Turns the letters of strings into lower case.
 
         Without an encoding only the 26 letters of ASCII change, and every other byte
@@ -127,6 +132,8 @@ class StringLower(TensorOp[TString]):
             >>> print(string_lower("Grüße ÀB", encoding="utf-8").numpy().decode())
             grüße àb
         """
+        if _unknown:
+            raise StringLower._create_refused((), _unknown)
         op: StringLower = new(StringLower)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -153,7 +160,7 @@ MERGE = StringLower.Options.merge
 @explained
 def string_lower(
     input: StringOperand,
-    *,
+    *_surplus: Never,
     encoding: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -190,8 +197,8 @@ def string_lower(
         >>> print(string_lower("Grüße ÀB", encoding="utf-8").numpy().decode())
         grüße àb
     """
-    if _unknown:
-        raise StringLower._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringLower._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

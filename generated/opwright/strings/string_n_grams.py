@@ -127,6 +127,8 @@ class StringNGrams(Op, Generic[Tsplits]):
         right_pad: StringLike,
         pad_width: int,
         preserve_short_sequences: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StringNGrams[Usplits]:
         """Joins neighbouring strings of each row into n-grams.
 
@@ -182,6 +184,8 @@ class StringNGrams(Op, Generic[Tsplits]):
             >>> splits.numpy()
             array([0, 4, 7])
         """
+        if _unknown or _surplus:
+            raise StringNGrams._create_refused(_surplus, _unknown)
         op: StringNGrams[Usplits] = new(StringNGrams)
         fast_path_error = None
         try:
@@ -246,7 +250,7 @@ def string_n_grams(
     right_pad: StringLike,
     pad_width: int,
     preserve_short_sequences: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> StringNGramsOutputs[Usplits]:
@@ -301,8 +305,8 @@ def string_n_grams(
         >>> splits.numpy()
         array([0, 4, 7])
     """
-    if _unknown:
-        raise StringNGrams._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringNGrams._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StringNGramsOutputs[Usplits]
     try:

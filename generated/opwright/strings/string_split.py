@@ -102,7 +102,10 @@ class StringSplit(Op):
             self,
             *,
             skip_empty: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(skip_empty=skip_empty)
 
         def with_skip_empty(self, skip_empty: bool) -> Self:
@@ -114,7 +117,11 @@ class StringSplit(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, delimiter: StringOperand, *options: Options
+        scope: Scope,
+        input: StringOperand,
+        delimiter: StringOperand,
+        *options: Options,
+        **_unknown: Never,
     ) -> StringSplit:
         """Splits strings at any of some bytes, into a sparse matrix.
 
@@ -157,6 +164,8 @@ class StringSplit(Op):
             >>> indices.numpy().tolist(), shape.numpy().tolist()
             ([[0, 0], [0, 1], [0, 2], [0, 3], [2, 0]], [3, 4])
         """
+        if _unknown:
+            raise StringSplit._create_refused((), _unknown)
         op: StringSplit = new(StringSplit)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -187,7 +196,7 @@ MERGE = StringSplit.Options.merge
 def string_split(
     input: StringOperand,
     delimiter: StringOperand,
-    *,
+    *_surplus: Never,
     skip_empty: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -230,8 +239,8 @@ def string_split(
         >>> indices.numpy().tolist(), shape.numpy().tolist()
         ([[0, 0], [0, 1], [0, 2], [0, 3], [2, 0]], [3, 4])
     """
-    if _unknown:
-        raise StringSplit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringSplit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StringSplitOutputs
     try:

@@ -104,7 +104,10 @@ class StringSplitV2(Op):
             self,
             *,
             maxsplit: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(maxsplit=maxsplit)
 
         def with_maxsplit(self, maxsplit: int) -> Self:
@@ -116,7 +119,11 @@ class StringSplitV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, sep: StringOperand, *options: Options
+        scope: Scope,
+        input: StringOperand,
+        sep: StringOperand,
+        *options: Options,
+        **_unknown: Never,
     ) -> StringSplitV2:
         """Splits strings as Python does, into a sparse matrix.
 
@@ -162,6 +169,8 @@ class StringSplitV2(Op):
             >>> string_split_v2(["  one  two "], "").values.numpy()
             array([b'one', b'two'], dtype=object)
         """
+        if _unknown:
+            raise StringSplitV2._create_refused((), _unknown)
         op: StringSplitV2 = new(StringSplitV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +201,7 @@ MERGE = StringSplitV2.Options.merge
 def string_split_v2(
     input: StringOperand,
     sep: StringOperand,
-    *,
+    *_surplus: Never,
     maxsplit: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -239,8 +248,8 @@ def string_split_v2(
         >>> string_split_v2(["  one  two "], "").values.numpy()
         array([b'one', b'two'], dtype=object)
     """
-    if _unknown:
-        raise StringSplitV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringSplitV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: StringSplitV2Outputs
     try:

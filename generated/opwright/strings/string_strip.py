@@ -65,7 +65,9 @@ class StringStrip(TensorOp[TString]):
         return StringStripInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand) -> StringStrip:
+    def create(
+        scope: Scope, input: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> StringStrip:
         """Removes white space from both ends of strings.
 
         White space is that of ASCII: space, tab, line feed, carriage return, vertical
@@ -93,6 +95,8 @@ class StringStrip(TensorOp[TString]):
             >>> string_strip(["  two words\\n", "\\t"]).numpy()
             array([b'two words', b''], dtype=object)
         """
+        if _unknown or _surplus:
+            raise StringStrip._create_refused(_surplus, _unknown)
         op: StringStrip = new(StringStrip)
         fast_path_error = None
         try:
@@ -106,7 +110,7 @@ class StringStrip(TensorOp[TString]):
 
 @explained
 def string_strip(
-    input: StringOperand, *, name: str | None = None, **_unknown: Never
+    input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Removes white space from both ends of strings.
 
@@ -135,8 +139,8 @@ def string_strip(
         >>> string_strip(["  two words\\n", "\\t"]).numpy()
         array([b'two words', b''], dtype=object)
     """
-    if _unknown:
-        raise StringStrip._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringStrip._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

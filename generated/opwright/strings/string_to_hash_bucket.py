@@ -73,7 +73,11 @@ class StringToHashBucket(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, string_tensor: StringOperand, num_buckets: int
+        scope: Scope,
+        string_tensor: StringOperand,
+        num_buckets: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StringToHashBucket:
         """Hashes strings to bucket numbers; an older function than the fast one.
 
@@ -106,6 +110,8 @@ class StringToHashBucket(TensorOp[TInt64]):
             >>> bool(buckets[0] == buckets[2])
             True
         """
+        if _unknown or _surplus:
+            raise StringToHashBucket._create_refused(_surplus, _unknown)
         op: StringToHashBucket = new(StringToHashBucket)
         fast_path_error = None
         try:
@@ -130,7 +136,7 @@ class StringToHashBucket(TensorOp[TInt64]):
 def string_to_hash_bucket(
     string_tensor: StringOperand,
     num_buckets: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -165,8 +171,8 @@ def string_to_hash_bucket(
         >>> bool(buckets[0] == buckets[2])
         True
     """
-    if _unknown:
-        raise StringToHashBucket._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringToHashBucket._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -70,7 +70,11 @@ class StringToHashBucketFast(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, num_buckets: int
+        scope: Scope,
+        input: StringOperand,
+        num_buckets: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StringToHashBucketFast:
         """Hashes strings to bucket numbers that never change.
 
@@ -102,6 +106,8 @@ class StringToHashBucketFast(TensorOp[TInt64]):
             >>> string_to_hash_bucket_fast(["red", "green", "red"], 10).numpy()
             array([0, 4, 0])
         """
+        if _unknown or _surplus:
+            raise StringToHashBucketFast._create_refused(_surplus, _unknown)
         op: StringToHashBucketFast = new(StringToHashBucketFast)
         fast_path_error = None
         try:
@@ -124,7 +130,7 @@ class StringToHashBucketFast(TensorOp[TInt64]):
 def string_to_hash_bucket_fast(
     input: StringOperand,
     num_buckets: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -158,8 +164,8 @@ def string_to_hash_bucket_fast(
         >>> string_to_hash_bucket_fast(["red", "green", "red"], 10).numpy()
         array([0, 4, 0])
     """
-    if _unknown:
-        raise StringToHashBucketFast._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringToHashBucketFast._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -73,7 +73,12 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, input: StringOperand, num_buckets: int, key: Sequence[int]
+        scope: Scope,
+        input: StringOperand,
+        num_buckets: int,
+        key: Sequence[int],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StringToHashBucketStrong:
         """Hashes strings to bucket numbers by a secret key.
 
@@ -107,6 +112,8 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
             >>> string_to_hash_bucket_strong(["red", "green", "red"], 10, [52, 19]).numpy()
             array([0, 3, 0])
         """
+        if _unknown or _surplus:
+            raise StringToHashBucketStrong._create_refused(_surplus, _unknown)
         op: StringToHashBucketStrong = new(StringToHashBucketStrong)
         fast_path_error = None
         try:
@@ -134,7 +141,7 @@ def string_to_hash_bucket_strong(
     input: StringOperand,
     num_buckets: int,
     key: Sequence[int],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -169,8 +176,8 @@ def string_to_hash_bucket_strong(
         >>> string_to_hash_bucket_strong(["red", "green", "red"], 10, [52, 19]).numpy()
         array([0, 3, 0])
     """
-    if _unknown:
-        raise StringToHashBucketStrong._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringToHashBucketStrong._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

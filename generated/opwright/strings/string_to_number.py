@@ -117,8 +117,9 @@ class StringToNumber(TensorOp[OutType]):
     def create(
         scope: Scope,
         string_tensor: StringOperand,
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "float32",
+        **_unknown: Never,
     ) -> StringToNumber[UOutType]:
         """Reads strings as numbers.
 
@@ -155,6 +156,8 @@ class StringToNumber(TensorOp[OutType]):
             >>> string_to_number(["007", "-12"], out_type=tf.int64).numpy()
             array([  7, -12])
         """
+        if _unknown or _surplus:
+            raise StringToNumber._create_refused(_surplus, _unknown)
         op: StringToNumber[UOutType] = new(StringToNumber)
         fast_path_error = None
         try:
@@ -196,7 +199,7 @@ def string_to_number(
 @explained
 def string_to_number(
     string_tensor: StringOperand,
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "float32",
     name: str | None = None,
     **_unknown: Never,
@@ -234,8 +237,8 @@ def string_to_number(
         >>> string_to_number(["007", "-12"], out_type=tf.int64).numpy()
         array([  7, -12])
     """
-    if _unknown:
-        raise StringToNumber._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringToNumber._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

@@ -82,7 +82,10 @@ class StringUpper(TensorOp[TString]):
             self,
             *,
             encoding: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(encoding=encoding)
 
         def with_encoding(self, encoding: StringLike) -> Self:
@@ -93,7 +96,9 @@ class StringUpper(TensorOp[TString]):
         return StringUpperInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand, *options: Options) -> StringUpper:
+    def create(
+        scope: Scope, input: StringOperand, *options: Options, **_unknown: Never
+    ) -> StringUpper:
         """Turns the letters of strings into upper case.
 
         Without an encoding only the 26 letters of ASCII change, and every other byte
@@ -127,6 +132,8 @@ class StringUpper(TensorOp[TString]):
             >>> print(string_upper("ab straße", encoding="utf-8").numpy().decode())
             AB STRASSE
         """
+        if _unknown:
+            raise StringUpper._create_refused((), _unknown)
         op: StringUpper = new(StringUpper)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -153,7 +160,7 @@ MERGE = StringUpper.Options.merge
 @explained
 def string_upper(
     input: StringOperand,
-    *,
+    *_surplus: Never,
     encoding: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -190,8 +197,8 @@ def string_upper(
         >>> print(string_upper("ab straße", encoding="utf-8").numpy().decode())
         AB STRASSE
     """
-    if _unknown:
-        raise StringUpper._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StringUpper._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

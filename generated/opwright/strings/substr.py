@@ -106,7 +106,10 @@ class Substr(TensorOp[TString]):
             self,
             *,
             unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(unit=unit)
 
         def with_unit(self, unit: Literal["BYTE", "UTF8_CHAR"]) -> Self:
@@ -123,6 +126,7 @@ class Substr(TensorOp[TString]):
         pos: Operand[U],
         len: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> Substr:
         """Cuts a part out of each string.
 
@@ -164,6 +168,8 @@ class Substr(TensorOp[TString]):
             >>> substr(dates, [0, -2], [4, 2]).numpy()
             array([b'2024', b'31'], dtype=object)
         """
+        if _unknown:
+            raise Substr._create_refused((), _unknown)
         op: Substr = new(Substr)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -196,7 +202,7 @@ def substr(
     input: StringOperand,
     pos: Operand[U],
     len: SameOperand[U],
-    *,
+    *_surplus: Never,
     unit: Literal["BYTE", "UTF8_CHAR"] = "BYTE",
     name: str | None = None,
     **_unknown: Never,
@@ -240,8 +246,8 @@ def substr(
         >>> substr(dates, [0, -2], [4, 2]).numpy()
         array([b'2024', b'31'], dtype=object)
     """
-    if _unknown:
-        raise Substr._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Substr._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

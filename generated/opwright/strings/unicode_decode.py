@@ -126,7 +126,10 @@ class UnicodeDecode(Op, Generic[Tsplits]):
             errors: Literal["strict", "replace", "ignore"] = default("replace"),
             replacement_char: int = default(65533),
             replace_control_characters: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 errors=errors,
                 replacement_char=replacement_char,
@@ -175,6 +178,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> UnicodeDecode[Usplits]:
         """Decodes strings into the code points of their characters.
 
@@ -224,6 +228,8 @@ class UnicodeDecode(Op, Generic[Tsplits]):
             >>> splits.numpy(), points.numpy()
             (array([0, 2, 2, 3]), array([  110,   233, 38634], dtype=int32))
         """
+        if _unknown:
+            raise UnicodeDecode._create_refused((), _unknown)
         op: UnicodeDecode[Usplits] = new(UnicodeDecode)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -296,7 +302,7 @@ def unicode_decode(
 def unicode_decode(
     input: StringOperand,
     input_encoding: StringLike,
-    *,
+    *_surplus: Never,
     errors: Literal["strict", "replace", "ignore"] = "replace",
     replacement_char: int = 65533,
     replace_control_characters: bool = False,
@@ -347,8 +353,8 @@ def unicode_decode(
         >>> splits.numpy(), points.numpy()
         (array([0, 2, 2, 3]), array([  110,   233, 38634], dtype=int32))
     """
-    if _unknown:
-        raise UnicodeDecode._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnicodeDecode._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UnicodeDecodeOutputs[Usplits]
     try:

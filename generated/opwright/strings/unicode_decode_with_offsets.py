@@ -140,7 +140,10 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
             errors: Literal["strict", "replace", "ignore"] = default("replace"),
             replacement_char: int = default(65533),
             replace_control_characters: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 errors=errors,
                 replacement_char=replacement_char,
@@ -189,6 +192,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         input_encoding: StringLike,
         *options: Options,
         Tsplits: type[Usplits] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> UnicodeDecodeWithOffsets[Usplits]:
         """Decodes strings into code points, and says where each begins.
 
@@ -243,6 +247,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
             >>> decoded.char_to_byte_starts.numpy()
             array([0, 1, 3, 0, 3])
         """
+        if _unknown:
+            raise UnicodeDecodeWithOffsets._create_refused((), _unknown)
         op: UnicodeDecodeWithOffsets[Usplits] = new(UnicodeDecodeWithOffsets)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -315,7 +321,7 @@ def unicode_decode_with_offsets(
 def unicode_decode_with_offsets(
     input: StringOperand,
     input_encoding: StringLike,
-    *,
+    *_surplus: Never,
     errors: Literal["strict", "replace", "ignore"] = "replace",
     replacement_char: int = 65533,
     replace_control_characters: bool = False,
@@ -373,8 +379,8 @@ def unicode_decode_with_offsets(
         >>> decoded.char_to_byte_starts.numpy()
         array([0, 1, 3, 0, 3])
     """
-    if _unknown:
-        raise UnicodeDecodeWithOffsets._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnicodeDecodeWithOffsets._refused(_surplus, _unknown)
     fast_path_error = None
     _result: UnicodeDecodeWithOffsetsOutputs[Usplits]
     try:

@@ -101,7 +101,10 @@ class UnicodeEncode(TensorOp[TString]):
             *,
             errors: Literal["ignore", "replace", "strict"] = default("replace"),
             replacement_char: int = default(65533),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(errors=errors, replacement_char=replacement_char)
 
         def with_errors(self, errors: Literal["ignore", "replace", "strict"]) -> Self:
@@ -121,6 +124,7 @@ class UnicodeEncode(TensorOp[TString]):
         input_splits: Operand[Usplits],
         output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
         *options: Options,
+        **_unknown: Never,
     ) -> UnicodeEncode:
         """Encodes rows of code points as strings.
 
@@ -164,6 +168,8 @@ class UnicodeEncode(TensorOp[TString]):
             >>> print(*[one.decode() for one in encoded])
             Hi 😀
         """
+        if _unknown:
+            raise UnicodeEncode._create_refused((), _unknown)
         op: UnicodeEncode = new(UnicodeEncode)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -221,7 +227,7 @@ def unicode_encode(
     input_values: Operand[TInt32],
     input_splits: Operand[Usplits],
     output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
-    *,
+    *_surplus: Never,
     errors: Literal["ignore", "replace", "strict"] = "replace",
     replacement_char: int = 65533,
     name: str | None = None,
@@ -267,8 +273,8 @@ def unicode_encode(
         >>> print(*[one.decode() for one in encoded])
         Hi 😀
     """
-    if _unknown:
-        raise UnicodeEncode._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnicodeEncode._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -67,7 +67,9 @@ class UnicodeScript(TensorOp[TInt32]):
         return UnicodeScriptInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: Operand[TInt32]) -> UnicodeScript:
+    def create(
+        scope: Scope, input: Operand[TInt32], *_surplus: Never, **_unknown: Never
+    ) -> UnicodeScript:
         """Says which script characters belong to.
 
         Scripts are numbered as in ICU's UScriptCode: 25 is Latin, 14 Greek, 8 Cyrillic,
@@ -95,6 +97,8 @@ class UnicodeScript(TensorOp[TInt32]):
             >>> unicode_script(points).numpy()
             array([25,  8, 17,  0], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise UnicodeScript._create_refused(_surplus, _unknown)
         op: UnicodeScript = new(UnicodeScript)
         fast_path_error = None
         try:
@@ -117,7 +121,7 @@ class UnicodeScript(TensorOp[TInt32]):
 
 @explained
 def unicode_script(
-    input: Operand[TInt32], *, name: str | None = None, **_unknown: Never
+    input: Operand[TInt32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Says which script characters belong to.
 
@@ -145,8 +149,8 @@ def unicode_script(
         >>> unicode_script(points).numpy()
         array([25,  8, 17,  0], dtype=int32)
     """
-    if _unknown:
-        raise UnicodeScript._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnicodeScript._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -100,7 +100,10 @@ class UnicodeTranscode(TensorOp[TString]):
             errors: Literal["strict", "replace", "ignore"] = default("replace"),
             replacement_char: int = default(65533),
             replace_control_characters: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 errors=errors,
                 replacement_char=replacement_char,
@@ -129,6 +132,7 @@ class UnicodeTranscode(TensorOp[TString]):
         input_encoding: StringLike,
         output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
         *options: Options,
+        **_unknown: Never,
     ) -> UnicodeTranscode:
         """Reads strings in one encoding and writes them in another.
 
@@ -177,6 +181,8 @@ class UnicodeTranscode(TensorOp[TString]):
             >>> unicode_transcode(broken, "UTF-8", "UTF-8", replacement_char=63).numpy()
             b'a?b'
         """
+        if _unknown:
+            raise UnicodeTranscode._create_refused((), _unknown)
         op: UnicodeTranscode = new(UnicodeTranscode)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -224,7 +230,7 @@ def unicode_transcode(
     input: StringOperand,
     input_encoding: StringLike,
     output_encoding: Literal["UTF-8", "UTF-16-BE", "UTF-32-BE"],
-    *,
+    *_surplus: Never,
     errors: Literal["strict", "replace", "ignore"] = "replace",
     replacement_char: int = 65533,
     replace_control_characters: bool = False,
@@ -276,8 +282,8 @@ def unicode_transcode(
         >>> unicode_transcode(broken, "UTF-8", "UTF-8", replacement_char=63).numpy()
         b'a?b'
     """
-    if _unknown:
-        raise UnicodeTranscode._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnicodeTranscode._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

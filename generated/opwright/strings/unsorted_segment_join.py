@@ -106,7 +106,10 @@ class UnsortedSegmentJoin(TensorOp[TString]):
             self,
             *,
             separator: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(separator=separator)
 
         def with_separator(self, separator: StringLike) -> Self:
@@ -123,6 +126,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
         segment_ids: Operand[Uindices],
         num_segments: Operand[Unumsegments],
         *options: Options,
+        **_unknown: Never,
     ) -> UnsortedSegmentJoin:
         """Concatenates strings of each group.
 
@@ -160,6 +164,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
             >>> unsorted_segment_join(words, [0, 1, 0, 1], 3, separator=" ").numpy()
             array([b'the old', b'red house', b''], dtype=object)
         """
+        if _unknown:
+            raise UnsortedSegmentJoin._create_refused((), _unknown)
         op: UnsortedSegmentJoin = new(UnsortedSegmentJoin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -204,7 +210,7 @@ def unsorted_segment_join(
     inputs: StringOperand,
     segment_ids: Operand[Uindices],
     num_segments: Operand[Unumsegments],
-    *,
+    *_surplus: Never,
     separator: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -245,8 +251,8 @@ def unsorted_segment_join(
         >>> unsorted_segment_join(words, [0, 1, 0, 1], 3, separator=" ").numpy()
         array([b'the old', b'red house', b''], dtype=object)
     """
-    if _unknown:
-        raise UnsortedSegmentJoin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UnsortedSegmentJoin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -83,7 +83,10 @@ class AudioSummary(TensorOp[TString]):
             self,
             *,
             max_outputs: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_outputs=max_outputs)
 
         def with_max_outputs(self, max_outputs: int) -> Self:
@@ -104,6 +107,7 @@ class AudioSummary(TensorOp[TString]):
         tensor: Operand[TFloat32],
         sample_rate: float,
         *options: Options,
+        **_unknown: Never,
     ) -> AudioSummary:
         """Removed; AudioSummaryV2 makes a summary of audio clips.
 
@@ -139,6 +143,8 @@ class AudioSummary(TensorOp[TString]):
             >>> Summary.FromString(made.numpy()).value[0].tag
             'tone/audio/0'
         """
+        if _unknown:
+            raise AudioSummary._create_refused((), _unknown)
         op: AudioSummary = new(AudioSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +185,7 @@ def audio_summary(
     tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: float,
-    *,
+    *_surplus: Never,
     max_outputs: int = 3,
     name: str | None = None,
     **_unknown: Never,
@@ -217,8 +223,8 @@ def audio_summary(
         >>> Summary.FromString(made.numpy()).value[0].tag
         'tone/audio/0'
     """
-    if _unknown:
-        raise AudioSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AudioSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

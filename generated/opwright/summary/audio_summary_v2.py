@@ -88,7 +88,10 @@ class AudioSummaryV2(TensorOp[TString]):
             self,
             *,
             max_outputs: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_outputs=max_outputs)
 
         def with_max_outputs(self, max_outputs: int) -> Self:
@@ -105,6 +108,7 @@ class AudioSummaryV2(TensorOp[TString]):
         tensor: Operand[TFloat32],
         sample_rate: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> AudioSummaryV2:
         """Makes a summary of audio clips.
 
@@ -144,6 +148,8 @@ class AudioSummaryV2(TensorOp[TString]):
             >>> clip.tag, clip.audio.sample_rate, clip.audio.length_frames
             ('tone/audio/0', 8000.0, 80)
         """
+        if _unknown:
+            raise AudioSummaryV2._create_refused((), _unknown)
         op: AudioSummaryV2 = new(AudioSummaryV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +185,7 @@ def audio_summary_v2(
     tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     max_outputs: int = 3,
     name: str | None = None,
     **_unknown: Never,
@@ -222,8 +228,8 @@ def audio_summary_v2(
         >>> clip.tag, clip.audio.sample_rate, clip.audio.length_frames
         ('tone/audio/0', 8000.0, 80)
     """
-    if _unknown:
-        raise AudioSummaryV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AudioSummaryV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

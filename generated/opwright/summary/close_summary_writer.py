@@ -63,7 +63,12 @@ class CloseSummaryWriter(Op):
         return CloseSummaryWriterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, writer: TensorOperand[TResource]) -> CloseSummaryWriter:
+    def create(
+        scope: Scope,
+        writer: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> CloseSummaryWriter:
         """Writes what waits in the queue of a writer, and ends the writer.
 
         The file is closed once no op uses the writer any more. Writing afterwards is
@@ -90,6 +95,8 @@ class CloseSummaryWriter(Op):
             >>> len(tf.io.gfile.listdir('logs'))
             1
         """
+        if _unknown or _surplus:
+            raise CloseSummaryWriter._create_refused(_surplus, _unknown)
         op: CloseSummaryWriter = new(CloseSummaryWriter)
         fast_path_error = None
         try:
@@ -103,7 +110,10 @@ class CloseSummaryWriter(Op):
 
 @explained
 def close_summary_writer(
-    writer: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    writer: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Writes what waits in the queue of a writer, and ends the writer.
 
@@ -132,8 +142,8 @@ def close_summary_writer(
         >>> len(tf.io.gfile.listdir('logs'))
         1
     """
-    if _unknown:
-        raise CloseSummaryWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CloseSummaryWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

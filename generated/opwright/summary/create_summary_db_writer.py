@@ -83,6 +83,8 @@ class CreateSummaryDbWriter(Op):
         experiment_name: StringOperand,
         run_name: StringOperand,
         user_name: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CreateSummaryDbWriter:
         """Opens an SQLite database for a writer of summaries.
 
@@ -113,6 +115,8 @@ class CreateSummaryDbWriter(Op):
             >>> tf.io.gfile.listdir('.')
             ['runs.db']
         """
+        if _unknown or _surplus:
+            raise CreateSummaryDbWriter._create_refused(_surplus, _unknown)
         op: CreateSummaryDbWriter = new(CreateSummaryDbWriter)
         fast_path_error = None
         try:
@@ -145,7 +149,7 @@ def create_summary_db_writer(
     experiment_name: StringOperand,
     run_name: StringOperand,
     user_name: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -179,8 +183,8 @@ def create_summary_db_writer(
         >>> tf.io.gfile.listdir('.')
         ['runs.db']
     """
-    if _unknown:
-        raise CreateSummaryDbWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CreateSummaryDbWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

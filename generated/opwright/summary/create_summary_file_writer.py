@@ -90,6 +90,8 @@ class CreateSummaryFileWriter(Op):
         max_queue: Operand[TInt32],
         flush_millis: Operand[TInt32],
         filename_suffix: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CreateSummaryFileWriter:
         """Opens a file for events, for a writer of summaries.
 
@@ -124,6 +126,8 @@ class CreateSummaryFileWriter(Op):
             >>> [name[:20] for name in tf.io.gfile.listdir('logs')]
             ['events.out.tfevents.']
         """
+        if _unknown or _surplus:
+            raise CreateSummaryFileWriter._create_refused(_surplus, _unknown)
         op: CreateSummaryFileWriter = new(CreateSummaryFileWriter)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def create_summary_file_writer(
     max_queue: Operand[TInt32],
     flush_millis: Operand[TInt32],
     filename_suffix: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -209,8 +213,8 @@ def create_summary_file_writer(
         >>> [name[:20] for name in tf.io.gfile.listdir('logs')]
         ['events.out.tfevents.']
     """
-    if _unknown:
-        raise CreateSummaryFileWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CreateSummaryFileWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -61,7 +61,12 @@ class FlushSummaryWriter(Op):
         return FlushSummaryWriterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, writer: TensorOperand[TResource]) -> FlushSummaryWriter:
+    def create(
+        scope: Scope,
+        writer: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> FlushSummaryWriter:
         """Writes to the file what waits in the queue of a writer.
 
         Afterwards others can read the events so far, of which the first, of step 0, is
@@ -88,6 +93,8 @@ class FlushSummaryWriter(Op):
             ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
             [0, 3]
         """
+        if _unknown or _surplus:
+            raise FlushSummaryWriter._create_refused(_surplus, _unknown)
         op: FlushSummaryWriter = new(FlushSummaryWriter)
         fast_path_error = None
         try:
@@ -101,7 +108,10 @@ class FlushSummaryWriter(Op):
 
 @explained
 def flush_summary_writer(
-    writer: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    writer: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Writes to the file what waits in the queue of a writer.
 
@@ -130,8 +140,8 @@ def flush_summary_writer(
         ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
         [0, 3]
     """
-    if _unknown:
-        raise FlushSummaryWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FlushSummaryWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

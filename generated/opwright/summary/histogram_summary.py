@@ -87,7 +87,11 @@ class HistogramSummary(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, tag: StringOperand, values: Operand[U]
+        scope: Scope,
+        tag: StringOperand,
+        values: Operand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> HistogramSummary:
         """Makes a summary of how numbers are distributed.
 
@@ -122,6 +126,8 @@ class HistogramSummary(TensorOp[TString]):
             >>> histogram.min, histogram.max, histogram.num, histogram.sum
             (1.0, 2.0, 3.0, 5.0)
         """
+        if _unknown or _surplus:
+            raise HistogramSummary._create_refused(_surplus, _unknown)
         op: HistogramSummary = new(HistogramSummary)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class HistogramSummary(TensorOp[TString]):
 def histogram_summary(
     tag: StringOperand,
     values: Operand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -176,8 +182,8 @@ def histogram_summary(
         >>> histogram.min, histogram.max, histogram.num, histogram.sum
         (1.0, 2.0, 3.0, 5.0)
     """
-    if _unknown:
-        raise HistogramSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise HistogramSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

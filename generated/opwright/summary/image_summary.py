@@ -113,7 +113,10 @@ class ImageSummary(TensorOp[TString]):
             *,
             max_images: int = default(3),
             bad_color: TensorLike = default(np.array([255, 0, 0, 255], "uint8")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_images=max_images, bad_color=bad_color)
 
         def with_max_images(self, max_images: int) -> Self:
@@ -128,7 +131,11 @@ class ImageSummary(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, tag: StringOperand, tensor: Operand[U], *options: Options
+        scope: Scope,
+        tag: StringOperand,
+        tensor: Operand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> ImageSummary:
         """Makes a summary of images.
 
@@ -174,6 +181,8 @@ class ImageSummary(TensorOp[TString]):
             >>> [v.tag for v in tf.compat.v1.Summary.FromString(made).value]
             ['gray/image/0', 'gray/image/1', 'gray/image/2']
         """
+        if _unknown:
+            raise ImageSummary._create_refused((), _unknown)
         op: ImageSummary = new(ImageSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +218,7 @@ MERGE = ImageSummary.Options.merge
 def image_summary(
     tag: StringOperand,
     tensor: Operand[U],
-    *,
+    *_surplus: Never,
     max_images: int = 3,
     bad_color: TensorLike = np.array([255, 0, 0, 255], "uint8"),
     name: str | None = None,
@@ -258,8 +267,8 @@ def image_summary(
         >>> [v.tag for v in tf.compat.v1.Summary.FromString(made).value]
         ['gray/image/0', 'gray/image/1', 'gray/image/2']
     """
-    if _unknown:
-        raise ImageSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ImageSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

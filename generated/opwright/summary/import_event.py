@@ -72,7 +72,11 @@ class ImportEvent(Op):
 
     @staticmethod
     def create(
-        scope: Scope, writer: TensorOperand[TResource], event: StringOperand
+        scope: Scope,
+        writer: TensorOperand[TResource],
+        event: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ImportEvent:
         """Writes a serialized event to a file of events.
 
@@ -102,6 +106,8 @@ class ImportEvent(Op):
             >>> event.step
             9
         """
+        if _unknown or _surplus:
+            raise ImportEvent._create_refused(_surplus, _unknown)
         op: ImportEvent = new(ImportEvent)
         fast_path_error = None
         try:
@@ -117,7 +123,7 @@ class ImportEvent(Op):
 def import_event(
     writer: TensorOperand[TResource],
     event: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -149,8 +155,8 @@ def import_event(
         >>> event.step
         9
     """
-    if _unknown:
-        raise ImportEvent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ImportEvent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

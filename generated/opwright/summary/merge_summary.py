@@ -71,7 +71,12 @@ class MergeSummary(TensorOp[TString]):
         return MergeSummaryInputs(self)
 
     @staticmethod
-    def create(scope: Scope, inputs: Sequence[StringOperand]) -> MergeSummary:
+    def create(
+        scope: Scope,
+        inputs: Sequence[StringOperand],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> MergeSummary:
         """Puts the values of several summaries into one.
 
         The values of all `inputs` follow each other in one summary, so that one call
@@ -99,6 +104,8 @@ class MergeSummary(TensorOp[TString]):
             >>> [v.tag for v in Summary.FromString(both.numpy()).value]
             ['loss', 'accuracy']
         """
+        if _unknown or _surplus:
+            raise MergeSummary._create_refused(_surplus, _unknown)
         op: MergeSummary = new(MergeSummary)
         fast_path_error = None
         try:
@@ -112,7 +119,10 @@ class MergeSummary(TensorOp[TString]):
 
 @explained
 def merge_summary(
-    inputs: Sequence[StringOperand], *, name: str | None = None, **_unknown: Never
+    inputs: Sequence[StringOperand],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Puts the values of several summaries into one.
 
@@ -141,8 +151,8 @@ def merge_summary(
         >>> [v.tag for v in Summary.FromString(both.numpy()).value]
         ['loss', 'accuracy']
     """
-    if _unknown:
-        raise MergeSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MergeSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

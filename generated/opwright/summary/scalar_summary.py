@@ -85,7 +85,13 @@ class ScalarSummary(TensorOp[TString]):
         return ScalarSummaryInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tags: StringOperand, values: Operand[U]) -> ScalarSummary:
+    def create(
+        scope: Scope,
+        tags: StringOperand,
+        values: Operand[U],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> ScalarSummary:
         """Makes a summary of numbers, each with a tag.
 
         Each number becomes a value of its own, shown as a curve over the steps. The
@@ -118,6 +124,8 @@ class ScalarSummary(TensorOp[TString]):
             >>> [(v.tag, v.simple_value) for v in Summary.FromString(made.numpy()).value]
             [('loss', 0.5), ('accuracy', 0.75)]
         """
+        if _unknown or _surplus:
+            raise ScalarSummary._create_refused(_surplus, _unknown)
         op: ScalarSummary = new(ScalarSummary)
         fast_path_error = None
         try:
@@ -135,7 +143,7 @@ class ScalarSummary(TensorOp[TString]):
 def scalar_summary(
     tags: StringOperand,
     values: Operand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -171,8 +179,8 @@ def scalar_summary(
         >>> [(v.tag, v.simple_value) for v in Summary.FromString(made.numpy()).value]
         [('loss', 0.5), ('accuracy', 0.75)]
     """
-    if _unknown:
-        raise ScalarSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScalarSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -68,7 +68,10 @@ class StatsAggregatorSummary(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, iterator: TensorOperand[TResource]
+        scope: Scope,
+        iterator: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StatsAggregatorSummary:
         """Makes a summary of what an aggregator of statistics has gathered.
 
@@ -96,6 +99,8 @@ class StatsAggregatorSummary(TensorOp[TString]):
             >>> stats_aggregator_summary(aggregator).numpy()
             b''
         """
+        if _unknown or _surplus:
+            raise StatsAggregatorSummary._create_refused(_surplus, _unknown)
         op: StatsAggregatorSummary = new(StatsAggregatorSummary)
         fast_path_error = None
         try:
@@ -111,7 +116,10 @@ class StatsAggregatorSummary(TensorOp[TString]):
 
 @explained
 def stats_aggregator_summary(
-    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    iterator: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Makes a summary of what an aggregator of statistics has gathered.
 
@@ -139,8 +147,8 @@ def stats_aggregator_summary(
         >>> stats_aggregator_summary(aggregator).numpy()
         b''
     """
-    if _unknown:
-        raise StatsAggregatorSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StatsAggregatorSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

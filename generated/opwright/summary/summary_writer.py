@@ -86,7 +86,10 @@ class SummaryWriter(TensorOp[TResource]):
             *,
             shared_name: StringLike = default(""),
             container: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(shared_name=shared_name, container=container)
 
         def with_shared_name(self, shared_name: StringLike) -> Self:
@@ -100,7 +103,7 @@ class SummaryWriter(TensorOp[TResource]):
         return SummaryWriterInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> SummaryWriter:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> SummaryWriter:
         """Makes a handle for a writer of summaries.
 
         The writer itself comes with CreateSummaryFileWriter, and goes with
@@ -136,6 +139,8 @@ class SummaryWriter(TensorOp[TResource]):
             >>> [name.endswith('.v2') for name in tf.io.gfile.listdir('logs')]
             [True]
         """
+        if _unknown:
+            raise SummaryWriter._create_refused((), _unknown)
         op: SummaryWriter = new(SummaryWriter)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -167,7 +172,7 @@ MERGE = SummaryWriter.Options.merge
 
 @explained
 def summary_writer(
-    *,
+    *_surplus: Never,
     shared_name: StringLike = "",
     container: StringLike = "",
     name: str | None = None,
@@ -206,8 +211,8 @@ def summary_writer(
         >>> [name.endswith('.v2') for name in tf.io.gfile.listdir('logs')]
         [True]
     """
-    if _unknown:
-        raise SummaryWriter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SummaryWriter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

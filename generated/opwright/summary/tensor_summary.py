@@ -100,7 +100,10 @@ class TensorSummary(TensorOp[TString]):
             description: StringLike = default(""),
             labels: Sequence[StringLike] = default(()),
             display_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(description=description, labels=labels, display_name=display_name)
 
         def with_description(self, description: StringLike) -> Self:
@@ -117,7 +120,9 @@ class TensorSummary(TensorOp[TString]):
         return TensorSummaryInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: AnyOperand[U], *options: Options) -> TensorSummary:
+    def create(
+        scope: Scope, tensor: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> TensorSummary:
         """Makes a summary of a tensor, named by its node.
 
         The summary holds the tensor itself, of any dtype, and the name of the node in
@@ -150,6 +155,8 @@ class TensorSummary(TensorOp[TString]):
             >>> tf.make_ndarray(stored.tensor)
             array([1, 2, 3], dtype=int32)
         """
+        if _unknown:
+            raise TensorSummary._create_refused((), _unknown)
         op: TensorSummary = new(TensorSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +196,7 @@ MERGE = TensorSummary.Options.merge
 @explained
 def tensor_summary(
     tensor: AnyOperand[U],
-    *,
+    *_surplus: Never,
     description: StringLike = "",
     labels: Sequence[StringLike] = (),
     display_name: StringLike = "",
@@ -227,8 +234,8 @@ def tensor_summary(
         >>> tf.make_ndarray(stored.tensor)
         array([1, 2, 3], dtype=int32)
     """
-    if _unknown:
-        raise TensorSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

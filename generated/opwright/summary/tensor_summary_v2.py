@@ -89,6 +89,8 @@ class TensorSummaryV2(TensorOp[TString]):
         tag: StringOperand,
         tensor: AnyOperand[U],
         serialized_summary_metadata: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorSummaryV2:
         """Makes a summary of a tensor, with metadata on how to show it.
 
@@ -124,6 +126,8 @@ class TensorSummaryV2(TensorOp[TString]):
             >>> stored.tag, tf.make_ndarray(stored.tensor).tolist()
             ('confusion', [[5, 1], [0, 4]])
         """
+        if _unknown or _surplus:
+            raise TensorSummaryV2._create_refused(_surplus, _unknown)
         op: TensorSummaryV2 = new(TensorSummaryV2)
         fast_path_error = None
         try:
@@ -149,7 +153,7 @@ def tensor_summary_v2(
     tag: StringOperand,
     tensor: AnyOperand[U],
     serialized_summary_metadata: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -187,8 +191,8 @@ def tensor_summary_v2(
         >>> stored.tag, tf.make_ndarray(stored.tensor).tolist()
         ('confusion', [[5, 1], [0, 4]])
     """
-    if _unknown:
-        raise TensorSummaryV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorSummaryV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -99,7 +99,10 @@ class WriteAudioSummary(Op):
             self,
             *,
             max_outputs: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_outputs=max_outputs)
 
         def with_max_outputs(self, max_outputs: int) -> Self:
@@ -118,6 +121,7 @@ class WriteAudioSummary(Op):
         tensor: Operand[TFloat32],
         sample_rate: Operand[TFloat32],
         *options: Options,
+        **_unknown: Never,
     ) -> WriteAudioSummary:
         """Writes audio clips to a file of events.
 
@@ -159,6 +163,8 @@ class WriteAudioSummary(Op):
             >>> event.step, event.summary.value[0].audio.length_frames
             (3, 80)
         """
+        if _unknown:
+            raise WriteAudioSummary._create_refused((), _unknown)
         op: WriteAudioSummary = new(WriteAudioSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ def write_audio_summary(
     tag: StringOperand,
     tensor: Operand[TFloat32],
     sample_rate: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     max_outputs: int = 3,
     name: str | None = None,
     **_unknown: Never,
@@ -252,8 +258,8 @@ def write_audio_summary(
         >>> event.step, event.summary.value[0].audio.length_frames
         (3, 80)
     """
-    if _unknown:
-        raise WriteAudioSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteAudioSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

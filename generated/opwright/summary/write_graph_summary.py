@@ -86,6 +86,8 @@ class WriteGraphSummary(Op):
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
         tensor: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteGraphSummary:
         """Writes a graph to a file of events.
 
@@ -120,6 +122,8 @@ class WriteGraphSummary(Op):
             ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
             [0, 7]
         """
+        if _unknown or _surplus:
+            raise WriteGraphSummary._create_refused(_surplus, _unknown)
         op: WriteGraphSummary = new(WriteGraphSummary)
         fast_path_error = None
         try:
@@ -147,7 +151,7 @@ def write_graph_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
     tensor: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -185,8 +189,8 @@ def write_graph_summary(
         ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
         [0, 7]
     """
-    if _unknown:
-        raise WriteGraphSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteGraphSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

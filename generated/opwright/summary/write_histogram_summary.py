@@ -100,6 +100,8 @@ class WriteHistogramSummary(Op):
         step: Operand[TInt64],
         tag: StringOperand,
         values: Operand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteHistogramSummary:
         """Writes how numbers are distributed to a file of events.
 
@@ -137,6 +139,8 @@ class WriteHistogramSummary(Op):
             >>> event.step, event.summary.value[0].histo.num
             (3, 3.0)
         """
+        if _unknown or _surplus:
+            raise WriteHistogramSummary._create_refused(_surplus, _unknown)
         op: WriteHistogramSummary = new(WriteHistogramSummary)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def write_histogram_summary(
     step: Operand[TInt64],
     tag: StringOperand,
     values: Operand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -212,8 +216,8 @@ def write_histogram_summary(
         >>> event.step, event.summary.value[0].histo.num
         (3, 3.0)
     """
-    if _unknown:
-        raise WriteHistogramSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteHistogramSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

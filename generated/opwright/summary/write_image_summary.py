@@ -113,7 +113,10 @@ class WriteImageSummary(Op):
             self,
             *,
             max_images: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(max_images=max_images)
 
         def with_max_images(self, max_images: int) -> Self:
@@ -132,6 +135,7 @@ class WriteImageSummary(Op):
         tensor: Operand[U],
         bad_color: Operand[TUint8],
         *options: Options,
+        **_unknown: Never,
     ) -> WriteImageSummary:
         """Writes images to a file of events.
 
@@ -178,6 +182,8 @@ class WriteImageSummary(Op):
             ...     print(len([*tf.compat.v1.train.summary_iterator(path)]), 'events')
             2 events
         """
+        if _unknown:
+            raise WriteImageSummary._create_refused((), _unknown)
         op: WriteImageSummary = new(WriteImageSummary)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -227,7 +233,7 @@ def write_image_summary(
     tag: StringOperand,
     tensor: Operand[U],
     bad_color: Operand[TUint8],
-    *,
+    *_surplus: Never,
     max_images: int = 3,
     name: str | None = None,
     **_unknown: Never,
@@ -277,8 +283,8 @@ def write_image_summary(
         ...     print(len([*tf.compat.v1.train.summary_iterator(path)]), 'events')
         2 events
     """
-    if _unknown:
-        raise WriteImageSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteImageSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -87,6 +87,8 @@ class WriteRawProtoSummary(Op):
         writer: TensorOperand[TResource],
         step: Operand[TInt64],
         tensor: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteRawProtoSummary:
         """Writes serialized summaries to a file of events.
 
@@ -123,6 +125,8 @@ class WriteRawProtoSummary(Op):
             ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
             [0, 3]
         """
+        if _unknown or _surplus:
+            raise WriteRawProtoSummary._create_refused(_surplus, _unknown)
         op: WriteRawProtoSummary = new(WriteRawProtoSummary)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def write_raw_proto_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],
     tensor: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -190,8 +194,8 @@ def write_raw_proto_summary(
         ...     print([e.step for e in tf.compat.v1.train.summary_iterator(path)])
         [0, 3]
     """
-    if _unknown:
-        raise WriteRawProtoSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteRawProtoSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

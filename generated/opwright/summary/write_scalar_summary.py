@@ -98,6 +98,8 @@ class WriteScalarSummary(Op):
         step: Operand[TInt64],
         tag: StringOperand,
         value: Operand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteScalarSummary:
         """Writes a number with its step and tag to a file of events.
 
@@ -134,6 +136,8 @@ class WriteScalarSummary(Op):
             >>> event.step, event.summary.value[0].simple_value
             (3, 0.5)
         """
+        if _unknown or _surplus:
+            raise WriteScalarSummary._create_refused(_surplus, _unknown)
         op: WriteScalarSummary = new(WriteScalarSummary)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def write_scalar_summary(
     step: Operand[TInt64],
     tag: StringOperand,
     value: Operand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -208,8 +212,8 @@ def write_scalar_summary(
         >>> event.step, event.summary.value[0].simple_value
         (3, 0.5)
     """
-    if _unknown:
-        raise WriteScalarSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteScalarSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

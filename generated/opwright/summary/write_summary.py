@@ -101,6 +101,8 @@ class WriteSummary(Op):
         tensor: AnyOperand[U],
         tag: StringOperand,
         summary_metadata: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> WriteSummary:
         """Writes a tensor, with metadata on how to show it, to a file of events.
 
@@ -139,6 +141,8 @@ class WriteSummary(Op):
             >>> event.step, tf.make_ndarray(event.summary.value[0].tensor).tolist()
             (3, [[5, 1], [0, 4]])
         """
+        if _unknown or _surplus:
+            raise WriteSummary._create_refused(_surplus, _unknown)
         op: WriteSummary = new(WriteSummary)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def write_summary(
     tensor: AnyOperand[U],
     tag: StringOperand,
     summary_metadata: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -218,8 +222,8 @@ def write_summary(
         >>> event.step, tf.make_ndarray(event.summary.value[0].tensor).tolist()
         (3, [[5, 1], [0, 4]])
     """
-    if _unknown:
-        raise WriteSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WriteSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

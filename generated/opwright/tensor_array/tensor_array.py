@@ -116,7 +116,10 @@ class TensorArray(TensorOp[TString]):
             clear_after_read: bool = default(True),
             tensor_array_name: StringLike = default(""),
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 dynamic_size=dynamic_size,
                 clear_after_read=clear_after_read,
@@ -146,7 +149,11 @@ class TensorArray(TensorOp[TString]):
         category=None,
     )
     def create(
-        scope: Scope, size: Operand[TInt32], dtype: AnyDTypeLike, *options: Options
+        scope: Scope,
+        size: Operand[TInt32],
+        dtype: AnyDTypeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> TensorArray:
         """Removed; TensorArrayV3 makes an array of tensors.
 
@@ -189,6 +196,8 @@ class TensorArray(TensorOp[TString]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown:
+            raise TensorArray._create_refused((), _unknown)
         op: TensorArray = new(TensorArray)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -247,7 +256,7 @@ MERGE = TensorArray.Options.merge
 def tensor_array(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     dynamic_size: bool = False,
     clear_after_read: bool = True,
     tensor_array_name: StringLike = "",
@@ -294,8 +303,8 @@ def tensor_array(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArray._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArray._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -66,7 +66,12 @@ class TensorArrayClose(Op):
         "TensorArrayClose was removed in GraphDef version 16. Use TensorArrayCloseV3.",
         category=None,
     )
-    def create(scope: Scope, handle: TensorOperand[TString]) -> TensorArrayClose:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TensorArrayClose:
         """Removed; TensorArrayCloseV3 drops the elements.
 
         Only graphs that were saved before GraphDef version 16 may have it, where it
@@ -93,6 +98,8 @@ class TensorArrayClose(Op):
             ...     with tf.control_dependencies([flow]):
             ...         session.run(ta.tensor_array_close_v3(array))
         """
+        if _unknown or _surplus:
+            raise TensorArrayClose._create_refused(_surplus, _unknown)
         op: TensorArrayClose = new(TensorArrayClose)
         fast_path_error = None
         try:
@@ -110,7 +117,10 @@ class TensorArrayClose(Op):
 )
 @explained
 def tensor_array_close(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Removed; TensorArrayCloseV3 drops the elements.
 
@@ -139,8 +149,8 @@ def tensor_array_close(
         ...     with tf.control_dependencies([flow]):
         ...         session.run(ta.tensor_array_close_v3(array))
     """
-    if _unknown:
-        raise TensorArrayClose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayClose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

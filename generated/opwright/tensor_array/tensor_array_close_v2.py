@@ -66,7 +66,9 @@ class TensorArrayCloseV2(Op):
         "TensorArrayCloseV2 was removed in GraphDef version 26. Use TensorArrayCloseV3.",
         category=None,
     )
-    def create(scope: Scope, handle: StringOperand) -> TensorArrayCloseV2:
+    def create(
+        scope: Scope, handle: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> TensorArrayCloseV2:
         """Removed; TensorArrayCloseV3 drops the elements.
 
         Only graphs that were saved before GraphDef version 26 may have it, where it
@@ -93,6 +95,8 @@ class TensorArrayCloseV2(Op):
             ...     with tf.control_dependencies([flow]):
             ...         session.run(ta.tensor_array_close_v3(array))
         """
+        if _unknown or _surplus:
+            raise TensorArrayCloseV2._create_refused(_surplus, _unknown)
         op: TensorArrayCloseV2 = new(TensorArrayCloseV2)
         fast_path_error = None
         try:
@@ -110,7 +114,7 @@ class TensorArrayCloseV2(Op):
 )
 @explained
 def tensor_array_close_v2(
-    handle: StringOperand, *, name: str | None = None, **_unknown: Never
+    handle: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
     """Removed; TensorArrayCloseV3 drops the elements.
 
@@ -139,8 +143,8 @@ def tensor_array_close_v2(
         ...     with tf.control_dependencies([flow]):
         ...         session.run(ta.tensor_array_close_v3(array))
     """
-    if _unknown:
-        raise TensorArrayCloseV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayCloseV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -62,7 +62,12 @@ class TensorArrayCloseV3(Op):
         return TensorArrayCloseV3Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: TensorOperand[TResource]) -> TensorArrayCloseV3:
+    def create(
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TensorArrayCloseV3:
         """Drops the elements of an array of tensors, and lets nothing more in or
         out.
 
@@ -88,6 +93,8 @@ class TensorArrayCloseV3(Op):
             ...     with tf.control_dependencies([flow]):
             ...         session.run(ta.tensor_array_close_v3(array))
         """
+        if _unknown or _surplus:
+            raise TensorArrayCloseV3._create_refused(_surplus, _unknown)
         op: TensorArrayCloseV3 = new(TensorArrayCloseV3)
         fast_path_error = None
         try:
@@ -101,7 +108,10 @@ class TensorArrayCloseV3(Op):
 
 @explained
 def tensor_array_close_v3(
-    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Drops the elements of an array of tensors, and lets nothing more in or out.
 
@@ -128,8 +138,8 @@ def tensor_array_close_v3(
         ...     with tf.control_dependencies([flow]):
         ...         session.run(ta.tensor_array_close_v3(array))
     """
-    if _unknown:
-        raise TensorArrayCloseV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayCloseV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -116,7 +116,10 @@ class TensorArrayConcat(Op, Generic[Dtype]):
             self,
             *,
             element_shape_except0: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape_except0=element_shape_except0)
 
         def with_element_shape_except0(self, element_shape_except0: ShapeLike) -> Self:
@@ -137,6 +140,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayConcat[UDtype]:
         """Removed; TensorArrayConcatV3 joins the elements along their first axis.
 
@@ -176,6 +180,8 @@ class TensorArrayConcat(Op, Generic[Dtype]):
             ...     print(session.run(ta.tensor_array_concat_v3(array, flow, tf.int32)))
             TensorArrayConcatV3(value=array([5, 6, 7], dtype=int32), lengths=array([1, 2]))
         """
+        if _unknown:
+            raise TensorArrayConcat._create_refused((), _unknown)
         op: TensorArrayConcat[UDtype] = new(TensorArrayConcat)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -216,7 +222,7 @@ def tensor_array_concat(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape_except0: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -258,8 +264,8 @@ def tensor_array_concat(
         ...     print(session.run(ta.tensor_array_concat_v3(array, flow, tf.int32)))
         TensorArrayConcatV3(value=array([5, 6, 7], dtype=int32), lengths=array([1, 2]))
     """
-    if _unknown:
-        raise TensorArrayConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayConcatOutputs[UDtype]
     try:

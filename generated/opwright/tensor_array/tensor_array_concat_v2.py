@@ -117,7 +117,10 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
             self,
             *,
             element_shape_except0: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape_except0=element_shape_except0)
 
         def with_element_shape_except0(self, element_shape_except0: ShapeLike) -> Self:
@@ -134,6 +137,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayConcatV2[UDtype]:
         """Joins the elements of an array along their first axis; old graphs have it.
 
@@ -170,6 +174,8 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
             >>> lengths.shape.rank
             1
         """
+        if _unknown:
+            raise TensorArrayConcatV2._create_refused((), _unknown)
         op: TensorArrayConcatV2[UDtype] = new(TensorArrayConcatV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +212,7 @@ def tensor_array_concat_v2(
     handle: StringOperand,
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape_except0: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -245,8 +251,8 @@ def tensor_array_concat_v2(
         >>> lengths.shape.rank
         1
     """
-    if _unknown:
-        raise TensorArrayConcatV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayConcatV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayConcatV2Outputs[UDtype]
     try:

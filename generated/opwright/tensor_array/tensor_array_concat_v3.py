@@ -124,7 +124,10 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
             self,
             *,
             element_shape_except0: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape_except0=element_shape_except0)
 
         def with_element_shape_except0(self, element_shape_except0: ShapeLike) -> Self:
@@ -141,6 +144,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayConcatV3[UDtype]:
         """Joins all elements of an array of tensors along their first axis.
 
@@ -184,6 +188,8 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
             ...     print(session.run(ta.tensor_array_concat_v3(array, flow, tf.int32)))
             TensorArrayConcatV3(value=array([5, 6, 7], dtype=int32), lengths=array([1, 2]))
         """
+        if _unknown:
+            raise TensorArrayConcatV3._create_refused((), _unknown)
         op: TensorArrayConcatV3[UDtype] = new(TensorArrayConcatV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def tensor_array_concat_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape_except0: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -266,8 +272,8 @@ def tensor_array_concat_v3(
         ...     print(session.run(ta.tensor_array_concat_v3(array, flow, tf.int32)))
         TensorArrayConcatV3(value=array([5, 6, 7], dtype=int32), lengths=array([1, 2]))
     """
-    if _unknown:
-        raise TensorArrayConcatV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayConcatV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayConcatV3Outputs[UDtype]
     try:

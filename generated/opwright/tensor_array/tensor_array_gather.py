@@ -108,7 +108,10 @@ class TensorArrayGather(TensorOp[Dtype]):
             self,
             *,
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:
@@ -130,6 +133,7 @@ class TensorArrayGather(TensorOp[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayGather[UDtype]:
         """Removed; TensorArrayGatherV3 makes one tensor of some elements.
 
@@ -169,6 +173,8 @@ class TensorArrayGather(TensorOp[Dtype]):
             [[3 4]
              [1 2]]
         """
+        if _unknown:
+            raise TensorArrayGather._create_refused((), _unknown)
         op: TensorArrayGather[UDtype] = new(TensorArrayGather)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def tensor_array_gather(
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +269,8 @@ def tensor_array_gather(
         [[3 4]
          [1 2]]
     """
-    if _unknown:
-        raise TensorArrayGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -110,7 +110,10 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
             self,
             *,
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:
@@ -132,6 +135,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayGatherV2[UDtype]:
         """Removed; TensorArrayGatherV3 makes one tensor of some elements.
 
@@ -171,6 +175,8 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
             [[3 4]
              [1 2]]
         """
+        if _unknown:
+            raise TensorArrayGatherV2._create_refused((), _unknown)
         op: TensorArrayGatherV2[UDtype] = new(TensorArrayGatherV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def tensor_array_gather_v2(
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -265,8 +271,8 @@ def tensor_array_gather_v2(
         [[3 4]
          [1 2]]
     """
-    if _unknown:
-        raise TensorArrayGatherV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGatherV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -111,7 +111,10 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
             self,
             *,
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:
@@ -129,6 +132,7 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayGatherV3[UDtype]:
         """Makes one tensor of some elements of an array of tensors.
 
@@ -171,6 +175,8 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
             [[3 4]
              [1 2]]
         """
+        if _unknown:
+            raise TensorArrayGatherV3._create_refused((), _unknown)
         op: TensorArrayGatherV3[UDtype] = new(TensorArrayGatherV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -218,7 +224,7 @@ def tensor_array_gather_v3(
     indices: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -264,8 +270,8 @@ def tensor_array_gather_v3(
         [[3 4]
          [1 2]]
     """
-    if _unknown:
-        raise TensorArrayGatherV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGatherV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

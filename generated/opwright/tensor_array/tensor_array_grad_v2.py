@@ -87,6 +87,8 @@ class TensorArrayGradV2(TensorOp[TString]):
         handle: StringOperand,
         flow_in: Operand[TFloat32],
         source: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayGradV2:
         """Removed; TensorArrayGradV3 makes the array of gradients.
 
@@ -122,6 +124,8 @@ class TensorArrayGradV2(TensorOp[TString]):
             ...     print(session.run(ta.tensor_array_read_v3(grads, 0, flow, tf.float32)))
             11.0
         """
+        if _unknown or _surplus:
+            raise TensorArrayGradV2._create_refused(_surplus, _unknown)
         op: TensorArrayGradV2 = new(TensorArrayGradV2)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def tensor_array_grad_v2(
     handle: StringOperand,
     flow_in: Operand[TFloat32],
     source: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -188,8 +192,8 @@ def tensor_array_grad_v2(
         ...     print(session.run(ta.tensor_array_read_v3(grads, 0, flow, tf.float32)))
         11.0
     """
-    if _unknown:
-        raise TensorArrayGradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

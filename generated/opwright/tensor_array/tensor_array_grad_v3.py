@@ -99,6 +99,8 @@ class TensorArrayGradV3(Op):
         handle: TensorOperand[TResource],
         flow_in: Operand[TFloat32],
         source: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayGradV3:
         """Finds or makes the array of gradients that belongs to an array of tensors.
 
@@ -139,6 +141,8 @@ class TensorArrayGradV3(Op):
             ...     print(session.run(ta.tensor_array_read_v3(grads, 0, flow, tf.float32)))
             11.0
         """
+        if _unknown or _surplus:
+            raise TensorArrayGradV3._create_refused(_surplus, _unknown)
         op: TensorArrayGradV3 = new(TensorArrayGradV3)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def tensor_array_grad_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],
     source: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> TensorArrayGradV3Outputs:
@@ -205,8 +209,8 @@ def tensor_array_grad_v3(
         ...     print(session.run(ta.tensor_array_read_v3(grads, 0, flow, tf.float32)))
         11.0
     """
-    if _unknown:
-        raise TensorArrayGradV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGradV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayGradV3Outputs
     try:

@@ -108,6 +108,8 @@ class TensorArrayGradWithShape(Op):
         flow_in: Operand[TFloat32],
         shape_to_prepend: Operand[TInt32],
         source: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayGradWithShape:
         """Makes an array of gradients whose elements have more dimensions.
 
@@ -147,6 +149,8 @@ class TensorArrayGradWithShape(Op):
              [0. 0.]
              [0. 0.]]
         """
+        if _unknown or _surplus:
+            raise TensorArrayGradWithShape._create_refused(_surplus, _unknown)
         op: TensorArrayGradWithShape = new(TensorArrayGradWithShape)
         fast_path_error = None
         try:
@@ -187,7 +191,7 @@ def tensor_array_grad_with_shape(
     flow_in: Operand[TFloat32],
     shape_to_prepend: Operand[TInt32],
     source: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> TensorArrayGradWithShapeOutputs:
@@ -229,8 +233,8 @@ def tensor_array_grad_with_shape(
          [0. 0.]
          [0. 0.]]
     """
-    if _unknown:
-        raise TensorArrayGradWithShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayGradWithShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayGradWithShapeOutputs
     try:

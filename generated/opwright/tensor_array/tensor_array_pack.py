@@ -103,7 +103,10 @@ class TensorArrayPack(TensorOp[Dtype]):
             self,
             *,
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:
@@ -124,6 +127,7 @@ class TensorArrayPack(TensorOp[Dtype]):
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayPack[UDtype]:
         """Removed; TensorArrayGatherV3 makes one tensor of the elements.
 
@@ -163,6 +167,8 @@ class TensorArrayPack(TensorOp[Dtype]):
             [[1 2]
              [3 4]]
         """
+        if _unknown:
+            raise TensorArrayPack._create_refused((), _unknown)
         op: TensorArrayPack[UDtype] = new(TensorArrayPack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +209,7 @@ def tensor_array_pack(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -245,8 +251,8 @@ def tensor_array_pack(
         [[1 2]
          [3 4]]
     """
-    if _unknown:
-        raise TensorArrayPack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayPack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

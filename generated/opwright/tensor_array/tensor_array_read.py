@@ -99,6 +99,8 @@ class TensorArrayRead(TensorOp[Dtype]):
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayRead[UDtype]:
         """Removed; TensorArrayReadV3 reads an element.
 
@@ -133,6 +135,8 @@ class TensorArrayRead(TensorOp[Dtype]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown or _surplus:
+            raise TensorArrayRead._create_refused(_surplus, _unknown)
         op: TensorArrayRead[UDtype] = new(TensorArrayRead)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def tensor_array_read(
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -211,8 +215,8 @@ def tensor_array_read(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayRead._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayRead._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

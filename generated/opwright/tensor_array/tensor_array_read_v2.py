@@ -99,6 +99,8 @@ class TensorArrayReadV2(TensorOp[Dtype]):
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayReadV2[UDtype]:
         """Removed; TensorArrayReadV3 reads an element.
 
@@ -133,6 +135,8 @@ class TensorArrayReadV2(TensorOp[Dtype]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown or _surplus:
+            raise TensorArrayReadV2._create_refused(_surplus, _unknown)
         op: TensorArrayReadV2[UDtype] = new(TensorArrayReadV2)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def tensor_array_read_v2(
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -211,8 +215,8 @@ def tensor_array_read_v2(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayReadV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayReadV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

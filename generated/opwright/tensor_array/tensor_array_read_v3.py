@@ -98,6 +98,8 @@ class TensorArrayReadV3(TensorOp[Dtype]):
         index: Operand[TInt32],
         flow_in: Operand[TFloat32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayReadV3[UDtype]:
         """Reads an element of an array of tensors.
 
@@ -135,6 +137,8 @@ class TensorArrayReadV3(TensorOp[Dtype]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown or _surplus:
+            raise TensorArrayReadV3._create_refused(_surplus, _unknown)
         op: TensorArrayReadV3[UDtype] = new(TensorArrayReadV3)
         fast_path_error = None
         try:
@@ -172,7 +176,7 @@ def tensor_array_read_v3(
     index: Operand[TInt32],
     flow_in: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -212,8 +216,8 @@ def tensor_array_read_v3(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayReadV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayReadV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

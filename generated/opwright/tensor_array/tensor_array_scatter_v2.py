@@ -102,6 +102,8 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
         indices: Operand[TInt32],
         value: AnyOperand[U],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayScatterV2:
         """Removed; TensorArrayScatterV3 writes rows of a tensor to elements.
 
@@ -137,6 +139,8 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
             [3 4]
         """
+        if _unknown or _surplus:
+            raise TensorArrayScatterV2._create_refused(_surplus, _unknown)
         op: TensorArrayScatterV2 = new(TensorArrayScatterV2)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def tensor_array_scatter_v2(
     indices: Operand[TInt32],
     value: AnyOperand[U],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -213,8 +217,8 @@ def tensor_array_scatter_v2(
         ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
         [3 4]
     """
-    if _unknown:
-        raise TensorArrayScatterV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayScatterV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -98,6 +98,8 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
         indices: Operand[TInt32],
         value: AnyOperand[U],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayScatterV3:
         """Writes rows of a tensor to elements of an array of tensors.
 
@@ -135,6 +137,8 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
             [3 4]
         """
+        if _unknown or _surplus:
+            raise TensorArrayScatterV3._create_refused(_surplus, _unknown)
         op: TensorArrayScatterV3 = new(TensorArrayScatterV3)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def tensor_array_scatter_v3(
     indices: Operand[TInt32],
     value: AnyOperand[U],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -209,8 +213,8 @@ def tensor_array_scatter_v3(
         ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
         [3 4]
     """
-    if _unknown:
-        raise TensorArrayScatterV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayScatterV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -81,7 +81,11 @@ class TensorArraySize(TensorOp[TInt32]):
         category=None,
     )
     def create(
-        scope: Scope, handle: TensorOperand[TString], flow_in: Operand[TFloat32]
+        scope: Scope,
+        handle: TensorOperand[TString],
+        flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArraySize:
         """Removed; TensorArraySizeV3 counts the elements.
 
@@ -114,6 +118,8 @@ class TensorArraySize(TensorOp[TInt32]):
             ...     print(session.run(ta.tensor_array_size_v3(array, flow)))
             5
         """
+        if _unknown or _surplus:
+            raise TensorArraySize._create_refused(_surplus, _unknown)
         op: TensorArraySize = new(TensorArraySize)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class TensorArraySize(TensorOp[TInt32]):
 def tensor_array_size(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -170,8 +176,8 @@ def tensor_array_size(
         ...     print(session.run(ta.tensor_array_size_v3(array, flow)))
         5
     """
-    if _unknown:
-        raise TensorArraySize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArraySize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -75,7 +75,11 @@ class TensorArraySizeV3(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], flow_in: Operand[TFloat32]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArraySizeV3:
         """Counts the elements of an array of tensors.
 
@@ -106,6 +110,8 @@ class TensorArraySizeV3(TensorOp[TInt32]):
             ...     print(session.run(ta.tensor_array_size_v3(array, flow)))
             5
         """
+        if _unknown or _surplus:
+            raise TensorArraySizeV3._create_refused(_surplus, _unknown)
         op: TensorArraySizeV3 = new(TensorArraySizeV3)
         fast_path_error = None
         try:
@@ -123,7 +129,7 @@ class TensorArraySizeV3(TensorOp[TInt32]):
 def tensor_array_size_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -156,8 +162,8 @@ def tensor_array_size_v3(
         ...     print(session.run(ta.tensor_array_size_v3(array, flow)))
         5
     """
-    if _unknown:
-        raise TensorArraySizeV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArraySizeV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -100,6 +100,8 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
         value: AnyOperand[U],
         lengths: Operand[TInt64],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArraySplitV2:
         """Removed; TensorArraySplitV3 cuts a tensor into the elements.
 
@@ -135,6 +137,8 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [6 7]
         """
+        if _unknown or _surplus:
+            raise TensorArraySplitV2._create_refused(_surplus, _unknown)
         op: TensorArraySplitV2 = new(TensorArraySplitV2)
         fast_path_error = None
         try:
@@ -173,7 +177,7 @@ def tensor_array_split_v2(
     value: AnyOperand[U],
     lengths: Operand[TInt64],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -211,8 +215,8 @@ def tensor_array_split_v2(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [6 7]
     """
-    if _unknown:
-        raise TensorArraySplitV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArraySplitV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -102,6 +102,8 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         value: AnyOperand[U],
         lengths: Operand[TInt64],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArraySplitV3:
         """Cuts a tensor along its first axis into the elements of an array.
 
@@ -141,6 +143,8 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [6 7]
         """
+        if _unknown or _surplus:
+            raise TensorArraySplitV3._create_refused(_surplus, _unknown)
         op: TensorArraySplitV3 = new(TensorArraySplitV3)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def tensor_array_split_v3(
     value: AnyOperand[U],
     lengths: Operand[TInt64],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -217,8 +221,8 @@ def tensor_array_split_v3(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [6 7]
     """
-    if _unknown:
-        raise TensorArraySplitV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArraySplitV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -96,6 +96,8 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
         handle: TensorOperand[TString],
         value: AnyOperand[U],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayUnpack:
         """Removed; TensorArrayScatterV3 writes rows of a tensor to elements.
 
@@ -131,6 +133,8 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
             [1 2]
         """
+        if _unknown or _surplus:
+            raise TensorArrayUnpack._create_refused(_surplus, _unknown)
         op: TensorArrayUnpack = new(TensorArrayUnpack)
         fast_path_error = None
         try:
@@ -153,7 +157,7 @@ def tensor_array_unpack(
     handle: TensorOperand[TString],
     value: AnyOperand[U],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -190,8 +194,8 @@ def tensor_array_unpack(
         ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
         [1 2]
     """
-    if _unknown:
-        raise TensorArrayUnpack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayUnpack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -116,7 +116,10 @@ class TensorArrayV2(TensorOp[TString]):
             dynamic_size: bool = default(False),
             clear_after_read: bool = default(True),
             tensor_array_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 element_shape=element_shape,
                 dynamic_size=dynamic_size,
@@ -146,7 +149,11 @@ class TensorArrayV2(TensorOp[TString]):
         category=None,
     )
     def create(
-        scope: Scope, size: Operand[TInt32], dtype: AnyDTypeLike, *options: Options
+        scope: Scope,
+        size: Operand[TInt32],
+        dtype: AnyDTypeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayV2:
         """Removed; TensorArrayV3 makes an array of tensors.
 
@@ -189,6 +196,8 @@ class TensorArrayV2(TensorOp[TString]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown:
+            raise TensorArrayV2._create_refused((), _unknown)
         op: TensorArrayV2 = new(TensorArrayV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -248,7 +257,7 @@ MERGE = TensorArrayV2.Options.merge
 def tensor_array_v2(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     dynamic_size: bool = False,
     clear_after_read: bool = True,
@@ -295,8 +304,8 @@ def tensor_array_v2(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -143,7 +143,10 @@ class TensorArrayV3(Op):
             clear_after_read: bool = default(True),
             identical_element_shapes: bool = default(False),
             tensor_array_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 element_shape=element_shape,
                 dynamic_size=dynamic_size,
@@ -173,7 +176,11 @@ class TensorArrayV3(Op):
 
     @staticmethod
     def create(
-        scope: Scope, size: Operand[TInt32], dtype: AnyDTypeLike, *options: Options
+        scope: Scope,
+        size: Operand[TInt32],
+        dtype: AnyDTypeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> TensorArrayV3:
         """Makes an array of tensors, each of which can be written once.
 
@@ -229,6 +236,8 @@ class TensorArrayV3(Op):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown:
+            raise TensorArrayV3._create_refused((), _unknown)
         op: TensorArrayV3 = new(TensorArrayV3)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -287,7 +296,7 @@ MERGE = TensorArrayV3.Options.merge
 def tensor_array_v3(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     dynamic_size: bool = False,
     clear_after_read: bool = True,
@@ -347,8 +356,8 @@ def tensor_array_v3(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayV3._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayV3._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorArrayV3Outputs
     try:

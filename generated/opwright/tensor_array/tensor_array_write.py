@@ -99,6 +99,8 @@ class TensorArrayWrite(TensorOp[TFloat32]):
         index: Operand[TInt32],
         value: AnyOperand[U],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayWrite:
         """Removed; TensorArrayWriteV3 writes an element.
 
@@ -133,6 +135,8 @@ class TensorArrayWrite(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown or _surplus:
+            raise TensorArrayWrite._create_refused(_surplus, _unknown)
         op: TensorArrayWrite = new(TensorArrayWrite)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def tensor_array_write(
     index: Operand[TInt32],
     value: AnyOperand[U],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -208,8 +212,8 @@ def tensor_array_write(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayWrite._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayWrite._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

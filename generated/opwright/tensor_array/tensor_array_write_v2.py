@@ -99,6 +99,8 @@ class TensorArrayWriteV2(TensorOp[TFloat32]):
         index: Operand[TInt32],
         value: AnyOperand[U],
         flow_in: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorArrayWriteV2:
         """Removed; TensorArrayWriteV3 writes an element.
 
@@ -133,6 +135,8 @@ class TensorArrayWriteV2(TensorOp[TFloat32]):
             ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
             [5 6]
         """
+        if _unknown or _surplus:
+            raise TensorArrayWriteV2._create_refused(_surplus, _unknown)
         op: TensorArrayWriteV2 = new(TensorArrayWriteV2)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def tensor_array_write_v2(
     index: Operand[TInt32],
     value: AnyOperand[U],
     flow_in: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -208,8 +212,8 @@ def tensor_array_write_v2(
         ...     print(session.run(ta.tensor_array_read_v3(array, 1, flow, tf.int32)))
         [5 6]
     """
-    if _unknown:
-        raise TensorArrayWriteV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorArrayWriteV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

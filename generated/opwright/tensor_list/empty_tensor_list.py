@@ -90,6 +90,8 @@ class EmptyTensorList(TensorOp[TVariant]):
         element_shape: Operand[UShapeType],
         max_num_elements: Operand[TInt32],
         element_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> EmptyTensorList:
         """Makes a list of tensors without elements.
 
@@ -129,6 +131,8 @@ class EmptyTensorList(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_stack(one, -1, tf.int32).numpy()
             array([[1, 2, 3]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise EmptyTensorList._create_refused(_surplus, _unknown)
         op: EmptyTensorList = new(EmptyTensorList)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def empty_tensor_list(
     element_shape: Operand[UShapeType],
     max_num_elements: Operand[TInt32],
     element_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -213,8 +217,8 @@ def empty_tensor_list(
         >>> opwright.tensor_list.tensor_list_stack(one, -1, tf.int32).numpy()
         array([[1, 2, 3]], dtype=int32)
     """
-    if _unknown:
-        raise EmptyTensorList._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EmptyTensorList._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

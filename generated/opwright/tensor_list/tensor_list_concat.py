@@ -113,7 +113,10 @@ class TensorListConcat(Op, Generic[ElementDtype]):
             self,
             *,
             element_shape: ShapeLike = default(None),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:
@@ -129,6 +132,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         input_handle: TensorOperand[TVariant],
         element_dtype: type[UElementDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorListConcat[UElementDtype]:
         """Joins the elements of a list along their first axis.
 
@@ -169,6 +173,8 @@ class TensorListConcat(Op, Generic[ElementDtype]):
             >>> [one.numpy().tolist() for one in tensor_list_concat(rows, tf.int32)]
             [[1, 2, 3, 4, 5, 6], [1, 3, 2]]
         """
+        if _unknown:
+            raise TensorListConcat._create_refused((), _unknown)
         op: TensorListConcat[UElementDtype] = new(TensorListConcat)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ MERGE = TensorListConcat.Options.merge
 def tensor_list_concat(
     input_handle: TensorOperand[TVariant],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     element_shape: ShapeLike = None,
     name: str | None = None,
     **_unknown: Never,
@@ -250,8 +256,8 @@ def tensor_list_concat(
         >>> [one.numpy().tolist() for one in tensor_list_concat(rows, tf.int32)]
         [[1, 2, 3, 4, 5, 6], [1, 3, 2]]
     """
-    if _unknown:
-        raise TensorListConcat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListConcat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorListConcatOutputs[UElementDtype]
     try:

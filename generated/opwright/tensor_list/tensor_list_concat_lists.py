@@ -79,6 +79,8 @@ class TensorListConcatLists(TensorOp[TVariant]):
         input_a: TensorOperand[TVariant],
         input_b: TensorOperand[TVariant],
         element_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListConcatLists:
         """Puts one list behind another.
 
@@ -113,6 +115,8 @@ class TensorListConcatLists(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_stack(joined, -1, tf.int32).numpy()
             array([1, 2, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListConcatLists._create_refused(_surplus, _unknown)
         op: TensorListConcatLists = new(TensorListConcatLists)
         fast_path_error = None
         try:
@@ -143,7 +147,7 @@ def tensor_list_concat_lists(
     input_a: TensorOperand[TVariant],
     input_b: TensorOperand[TVariant],
     element_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -179,8 +183,8 @@ def tensor_list_concat_lists(
         >>> opwright.tensor_list.tensor_list_stack(joined, -1, tf.int32).numpy()
         array([1, 2, 3], dtype=int32)
     """
-    if _unknown:
-        raise TensorListConcatLists._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListConcatLists._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -116,6 +116,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         element_shape: Operand[UShapeType],
         leading_dims: Operand[TInt64],
         element_dtype: type[UElementDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListConcatV2[UElementDtype]:
         """Joins the elements of a list along their first axis.
 
@@ -159,6 +161,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
             >>> [x.numpy().tolist() for x in out]
             [[1, 2, 3, 4, 5, 6], [1, 3, 2]]
         """
+        if _unknown or _surplus:
+            raise TensorListConcatV2._create_refused(_surplus, _unknown)
         op: TensorListConcatV2[UElementDtype] = new(TensorListConcatV2)
         fast_path_error = None
         try:
@@ -203,7 +207,7 @@ def tensor_list_concat_v2(
     element_shape: Operand[UShapeType],
     leading_dims: Operand[TInt64],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> TensorListConcatV2Outputs[UElementDtype]:
@@ -249,8 +253,8 @@ def tensor_list_concat_v2(
         >>> [x.numpy().tolist() for x in out]
         [[1, 2, 3, 4, 5, 6], [1, 3, 2]]
     """
-    if _unknown:
-        raise TensorListConcatV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListConcatV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorListConcatV2Outputs[UElementDtype]
     try:

@@ -82,6 +82,8 @@ class TensorListElementShape(TensorOp[ShapeType]):
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         shape_type: type[UShapeType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListElementShape[UShapeType]:
         """Tells what shape the elements of a list must have.
 
@@ -109,6 +111,8 @@ class TensorListElementShape(TensorOp[ShapeType]):
             >>> tensor_list_element_shape(words, tf.int32).numpy()
             array([-1,  8], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListElementShape._create_refused(_surplus, _unknown)
         op: TensorListElementShape[UShapeType] = new(TensorListElementShape)
         fast_path_error = None
         try:
@@ -133,7 +137,7 @@ class TensorListElementShape(TensorOp[ShapeType]):
 def tensor_list_element_shape(
     input_handle: TensorOperand[TVariant],
     shape_type: type[UShapeType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UShapeType]:
@@ -163,8 +167,8 @@ def tensor_list_element_shape(
         >>> tensor_list_element_shape(words, tf.int32).numpy()
         array([-1,  8], dtype=int32)
     """
-    if _unknown:
-        raise TensorListElementShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListElementShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UShapeType]
     try:

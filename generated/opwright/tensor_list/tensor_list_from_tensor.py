@@ -89,6 +89,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
         scope: Scope,
         tensor: AnyOperand[UElementDtype],
         element_shape: Operand[UShapeType],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListFromTensor:
         """Makes a list of the rows of a tensor.
 
@@ -122,6 +124,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_get_item(letters, 1, -1, tf.string).numpy()
             b'b'
         """
+        if _unknown or _surplus:
+            raise TensorListFromTensor._create_refused(_surplus, _unknown)
         op: TensorListFromTensor = new(TensorListFromTensor)
         fast_path_error = None
         try:
@@ -143,7 +147,7 @@ class TensorListFromTensor(TensorOp[TVariant]):
 def tensor_list_from_tensor(
     tensor: AnyOperand[UElementDtype],
     element_shape: Operand[UShapeType],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -179,8 +183,8 @@ def tensor_list_from_tensor(
         >>> opwright.tensor_list.tensor_list_get_item(letters, 1, -1, tf.string).numpy()
         b'b'
     """
-    if _unknown:
-        raise TensorListFromTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListFromTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -95,6 +95,8 @@ class TensorListGather(TensorOp[ElementDtype]):
         indices: Operand[TInt32],
         element_shape: Operand[TInt32],
         element_dtype: type[UElementDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListGather[UElementDtype]:
         """Makes one tensor of some elements of a list.
 
@@ -131,6 +133,8 @@ class TensorListGather(TensorOp[ElementDtype]):
                    [1, 2],
                    [5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListGather._create_refused(_surplus, _unknown)
         op: TensorListGather[UElementDtype] = new(TensorListGather)
         fast_path_error = None
         try:
@@ -181,7 +185,7 @@ def tensor_list_gather(
     indices: Operand[TInt32],
     element_shape: Operand[TInt32],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UElementDtype]:
@@ -220,8 +224,8 @@ def tensor_list_gather(
                [1, 2],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UElementDtype]
     try:

@@ -102,6 +102,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
         index: Operand[TInt32],
         element_shape: Operand[Ushape],
         element_dtype: type[UElementDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListGetItem[UElementDtype]:
         """Reads an element of a list.
 
@@ -137,6 +139,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
             >>> tensor_list_get_item(numbers, 1, [2], tf.int32).numpy()
             array([3, 4], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListGetItem._create_refused(_surplus, _unknown)
         op: TensorListGetItem[UElementDtype] = new(TensorListGetItem)
         fast_path_error = None
         try:
@@ -187,7 +191,7 @@ def tensor_list_get_item(
     index: Operand[TInt32],
     element_shape: Operand[Ushape],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UElementDtype]:
@@ -225,8 +229,8 @@ def tensor_list_get_item(
         >>> tensor_list_get_item(numbers, 1, [2], tf.int32).numpy()
         array([3, 4], dtype=int32)
     """
-    if _unknown:
-        raise TensorListGetItem._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListGetItem._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UElementDtype]
     try:

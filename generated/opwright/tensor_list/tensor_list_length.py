@@ -64,7 +64,12 @@ class TensorListLength(TensorOp[TInt32]):
         return TensorListLengthInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input_handle: TensorOperand[TVariant]) -> TensorListLength:
+    def create(
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TensorListLength:
         """Counts the elements of a list.
 
         Elements that are still to be set are counted as well. For a nested list, this
@@ -90,6 +95,8 @@ class TensorListLength(TensorOp[TInt32]):
             >>> tensor_list_length(numbers).numpy()
             np.int32(3)
         """
+        if _unknown or _surplus:
+            raise TensorListLength._create_refused(_surplus, _unknown)
         op: TensorListLength = new(TensorListLength)
         fast_path_error = None
         try:
@@ -105,7 +112,10 @@ class TensorListLength(TensorOp[TInt32]):
 
 @explained
 def tensor_list_length(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    input_handle: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the elements of a list.
 
@@ -132,8 +142,8 @@ def tensor_list_length(
         >>> tensor_list_length(numbers).numpy()
         np.int32(3)
     """
-    if _unknown:
-        raise TensorListLength._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListLength._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

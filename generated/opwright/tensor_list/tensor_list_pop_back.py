@@ -104,6 +104,8 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         input_handle: TensorOperand[TVariant],
         element_shape: Operand[TInt32],
         element_dtype: type[UElementDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListPopBack[UElementDtype]:
         """Takes the last element off a list.
 
@@ -142,6 +144,8 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
             >>> last.numpy(), opwright.tensor_list.tensor_list_length(shorter).numpy()
             (array([5, 6], dtype=int32), np.int32(2))
         """
+        if _unknown or _surplus:
+            raise TensorListPopBack._create_refused(_surplus, _unknown)
         op: TensorListPopBack[UElementDtype] = new(TensorListPopBack)
         fast_path_error = None
         try:
@@ -184,7 +188,7 @@ def tensor_list_pop_back(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> TensorListPopBackOutputs[UElementDtype]:
@@ -224,8 +228,8 @@ def tensor_list_pop_back(
         >>> last.numpy(), opwright.tensor_list.tensor_list_length(shorter).numpy()
         (array([5, 6], dtype=int32), np.int32(2))
     """
-    if _unknown:
-        raise TensorListPopBack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListPopBack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TensorListPopBackOutputs[UElementDtype]
     try:

@@ -87,6 +87,8 @@ class TensorListPushBack(TensorOp[TVariant]):
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         tensor: AnyOperand[UElementDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListPushBack:
         """Adds a tensor at the end of a list.
 
@@ -122,6 +124,8 @@ class TensorListPushBack(TensorOp[TVariant]):
             array([[1, 2],
                    [3, 4]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListPushBack._create_refused(_surplus, _unknown)
         op: TensorListPushBack = new(TensorListPushBack)
         fast_path_error = None
         try:
@@ -139,7 +143,7 @@ class TensorListPushBack(TensorOp[TVariant]):
 def tensor_list_push_back(
     input_handle: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -176,8 +180,8 @@ def tensor_list_push_back(
         array([[1, 2],
                [3, 4]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListPushBack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListPushBack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -83,6 +83,8 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         scope: Scope,
         input_handles: TensorOperand[TVariant],
         tensor: AnyOperand[UElementDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListPushBackBatch:
         """Adds a row of a tensor at the end of each of several lists.
 
@@ -111,6 +113,8 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_get_item(both[1], 0, -1, tf.int32).numpy()
             np.int32(20)
         """
+        if _unknown or _surplus:
+            raise TensorListPushBackBatch._create_refused(_surplus, _unknown)
         op: TensorListPushBackBatch = new(TensorListPushBackBatch)
         fast_path_error = None
         try:
@@ -132,7 +136,7 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
 def tensor_list_push_back_batch(
     input_handles: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -163,8 +167,8 @@ def tensor_list_push_back_batch(
         >>> opwright.tensor_list.tensor_list_get_item(both[1], 0, -1, tf.int32).numpy()
         np.int32(20)
     """
-    if _unknown:
-        raise TensorListPushBackBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListPushBackBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -90,6 +90,8 @@ class TensorListReserve(TensorOp[TVariant]):
         element_shape: Operand[UShapeType],
         num_elements: Operand[TInt32],
         element_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListReserve:
         """Makes a list of a given length, whose elements are still to be set.
 
@@ -126,6 +128,8 @@ class TensorListReserve(TensorOp[TVariant]):
                    [0, 0],
                    [5, 6]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListReserve._create_refused(_surplus, _unknown)
         op: TensorListReserve = new(TensorListReserve)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def tensor_list_reserve(
     element_shape: Operand[UShapeType],
     num_elements: Operand[TInt32],
     element_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -207,8 +211,8 @@ def tensor_list_reserve(
                [0, 0],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListReserve._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListReserve._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -77,7 +77,11 @@ class TensorListResize(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], size: Operand[TInt32]
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        size: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListResize:
         """Makes a list longer or shorter.
 
@@ -113,6 +117,8 @@ class TensorListResize(TensorOp[TVariant]):
                    [5, 6],
                    [0, 0]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListResize._create_refused(_surplus, _unknown)
         op: TensorListResize = new(TensorListResize)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class TensorListResize(TensorOp[TVariant]):
 def tensor_list_resize(
     input_handle: TensorOperand[TVariant],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -176,8 +182,8 @@ def tensor_list_resize(
                [5, 6],
                [0, 0]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListResize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListResize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

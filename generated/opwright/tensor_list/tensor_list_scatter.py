@@ -95,6 +95,8 @@ class TensorListScatter(TensorOp[TVariant]):
         tensor: AnyOperand[UElementDtype],
         indices: Operand[TInt32],
         element_shape: Operand[UShapeType],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListScatter:
         """Makes a list of rows of a tensor, each at a place of its own.
 
@@ -131,6 +133,8 @@ class TensorListScatter(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_stack(placed, -1, tf.int32).numpy()
             array([20,  0, 10], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListScatter._create_refused(_surplus, _unknown)
         op: TensorListScatter = new(TensorListScatter)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def tensor_list_scatter(
     tensor: AnyOperand[UElementDtype],
     indices: Operand[TInt32],
     element_shape: Operand[UShapeType],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -200,8 +204,8 @@ def tensor_list_scatter(
         >>> opwright.tensor_list.tensor_list_stack(placed, -1, tf.int32).numpy()
         array([20,  0, 10], dtype=int32)
     """
-    if _unknown:
-        raise TensorListScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

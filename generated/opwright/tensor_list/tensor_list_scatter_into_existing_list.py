@@ -100,6 +100,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         input_handle: TensorOperand[TVariant],
         tensor: AnyOperand[UElementDtype],
         indices: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListScatterIntoExistingList:
         """Sets elements of a list to rows of a tensor.
 
@@ -139,6 +141,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_stack(new, [2], tf.int32).numpy().tolist()
             [[1, 2], [0, 0], [5, 6]]
         """
+        if _unknown or _surplus:
+            raise TensorListScatterIntoExistingList._create_refused(_surplus, _unknown)
         op: TensorListScatterIntoExistingList = new(TensorListScatterIntoExistingList)
         fast_path_error = None
         try:
@@ -171,7 +175,7 @@ def tensor_list_scatter_into_existing_list(
     input_handle: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],
     indices: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -212,8 +216,8 @@ def tensor_list_scatter_into_existing_list(
         >>> opwright.tensor_list.tensor_list_stack(new, [2], tf.int32).numpy().tolist()
         [[1, 2], [0, 0], [5, 6]]
     """
-    if _unknown:
-        raise TensorListScatterIntoExistingList._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListScatterIntoExistingList._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

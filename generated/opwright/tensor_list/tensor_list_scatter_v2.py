@@ -101,6 +101,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
         indices: Operand[TInt32],
         element_shape: Operand[UShapeType],
         num_elements: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListScatterV2:
         """Makes a list of given length, with rows of a tensor at their places.
 
@@ -138,6 +140,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_stack(placed, -1, tf.int32).numpy()
             array([20,  0, 10,  0], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListScatterV2._create_refused(_surplus, _unknown)
         op: TensorListScatterV2 = new(TensorListScatterV2)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def tensor_list_scatter_v2(
     indices: Operand[TInt32],
     element_shape: Operand[UShapeType],
     num_elements: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -220,8 +224,8 @@ def tensor_list_scatter_v2(
         >>> opwright.tensor_list.tensor_list_stack(placed, -1, tf.int32).numpy()
         array([20,  0, 10,  0], dtype=int32)
     """
-    if _unknown:
-        raise TensorListScatterV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListScatterV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

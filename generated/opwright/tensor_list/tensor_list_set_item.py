@@ -106,7 +106,10 @@ class TensorListSetItem(TensorOp[TVariant]):
             self,
             *,
             resize_if_index_out_of_bounds: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(resize_if_index_out_of_bounds=resize_if_index_out_of_bounds)
 
         def with_resize_if_index_out_of_bounds(
@@ -127,6 +130,7 @@ class TensorListSetItem(TensorOp[TVariant]):
         index: Operand[TInt32],
         item: AnyOperand[UElementDtype],
         *options: Options,
+        **_unknown: Never,
     ) -> TensorListSetItem:
         """Sets an element of a list.
 
@@ -168,6 +172,8 @@ class TensorListSetItem(TensorOp[TVariant]):
                    [0, 0],
                    [5, 6]], dtype=int32)
         """
+        if _unknown:
+            raise TensorListSetItem._create_refused((), _unknown)
         op: TensorListSetItem = new(TensorListSetItem)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -212,7 +218,7 @@ def tensor_list_set_item(
     input_handle: TensorOperand[TVariant],
     index: Operand[TInt32],
     item: AnyOperand[UElementDtype],
-    *,
+    *_surplus: Never,
     resize_if_index_out_of_bounds: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -256,8 +262,8 @@ def tensor_list_set_item(
                [0, 0],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListSetItem._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListSetItem._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -96,6 +96,8 @@ class TensorListSplit(TensorOp[TVariant]):
         tensor: AnyOperand[UElementDtype],
         element_shape: Operand[UShapeType],
         lengths: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorListSplit:
         """Cuts a tensor along its first axis into the elements of a list.
 
@@ -131,6 +133,8 @@ class TensorListSplit(TensorOp[TVariant]):
             >>> opwright.tensor_list.tensor_list_get_item(parts, 1, [-1], tf.int32).numpy()
             array([3, 4, 5], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise TensorListSplit._create_refused(_surplus, _unknown)
         op: TensorListSplit = new(TensorListSplit)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def tensor_list_split(
     tensor: AnyOperand[UElementDtype],
     element_shape: Operand[UShapeType],
     lengths: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -201,8 +205,8 @@ def tensor_list_split(
         >>> opwright.tensor_list.tensor_list_get_item(parts, 1, [-1], tf.int32).numpy()
         array([3, 4, 5], dtype=int32)
     """
-    if _unknown:
-        raise TensorListSplit._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListSplit._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -104,7 +104,10 @@ class TensorListStack(TensorOp[ElementDtype]):
             self,
             *,
             num_elements: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_elements=num_elements)
 
         def with_num_elements(self, num_elements: int) -> Self:
@@ -121,6 +124,7 @@ class TensorListStack(TensorOp[ElementDtype]):
         element_shape: Operand[TInt32],
         element_dtype: type[UElementDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TensorListStack[UElementDtype]:
         """Makes one tensor of all elements of a list.
 
@@ -162,6 +166,8 @@ class TensorListStack(TensorOp[ElementDtype]):
                    [3, 4],
                    [5, 6]], dtype=int32)
         """
+        if _unknown:
+            raise TensorListStack._create_refused((), _unknown)
         op: TensorListStack[UElementDtype] = new(TensorListStack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +217,7 @@ def tensor_list_stack(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],
     element_dtype: type[UElementDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     num_elements: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -256,8 +262,8 @@ def tensor_list_stack(
                [3, 4],
                [5, 6]], dtype=int32)
     """
-    if _unknown:
-        raise TensorListStack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorListStack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UElementDtype]
     try:

@@ -66,7 +66,7 @@ class EmptyTensorMap(TensorOp[TVariant]):
         return EmptyTensorMapInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> EmptyTensorMap:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> EmptyTensorMap:
         """Makes a map from tensors to tensors, without entries.
 
         TensorMapInsert adds entries, TensorMapLookup reads them. A map is a value, like
@@ -96,6 +96,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
             >>> opwright.tensor_map.tensor_map_lookup(map, 'ann', tf.int32).numpy()
             np.int32(31)
         """
+        if _unknown or _surplus:
+            raise EmptyTensorMap._create_refused(_surplus, _unknown)
         op: EmptyTensorMap = new(EmptyTensorMap)
         fast_path_error = None
         try:
@@ -108,7 +110,9 @@ class EmptyTensorMap(TensorOp[TVariant]):
 
 
 @explained
-def empty_tensor_map(*, name: str | None = None, **_unknown: Never) -> Output[TVariant]:
+def empty_tensor_map(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TVariant]:
     """Makes a map from tensors to tensors, without entries.
 
     TensorMapInsert adds entries, TensorMapLookup reads them. A map is a value, like any
@@ -138,8 +142,8 @@ def empty_tensor_map(*, name: str | None = None, **_unknown: Never) -> Output[TV
         >>> opwright.tensor_map.tensor_map_lookup(map, 'ann', tf.int32).numpy()
         np.int32(31)
     """
-    if _unknown:
-        raise EmptyTensorMap._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EmptyTensorMap._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

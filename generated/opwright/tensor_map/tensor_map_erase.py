@@ -89,6 +89,8 @@ class TensorMapErase(TensorOp[TVariant]):
         input_handle: TensorOperand[TVariant],
         key: AnyOperand[UKeyDtype],
         value_dtype: AnyDTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorMapErase:
         """Takes an entry out of a map.
 
@@ -122,6 +124,8 @@ class TensorMapErase(TensorOp[TVariant]):
             >>> [opwright.tensor_map.tensor_map_size(map).numpy() for map in (ages, fewer)]
             [np.int32(1), np.int32(0)]
         """
+        if _unknown or _surplus:
+            raise TensorMapErase._create_refused(_surplus, _unknown)
         op: TensorMapErase = new(TensorMapErase)
         fast_path_error = None
         try:
@@ -152,7 +156,7 @@ def tensor_map_erase(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],
     value_dtype: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -188,8 +192,8 @@ def tensor_map_erase(
         >>> [opwright.tensor_map.tensor_map_size(map).numpy() for map in (ages, fewer)]
         [np.int32(1), np.int32(0)]
     """
-    if _unknown:
-        raise TensorMapErase._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapErase._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -81,7 +81,11 @@ class TensorMapHasKey(TensorOp[TBool]):
 
     @staticmethod
     def create(
-        scope: Scope, input_handle: TensorOperand[TVariant], key: AnyOperand[UKeyDtype]
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        key: AnyOperand[UKeyDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorMapHasKey:
         """Tells whether a map has an entry of a key.
 
@@ -112,6 +116,8 @@ class TensorMapHasKey(TensorOp[TBool]):
             >>> [tensor_map_has_key(ages, name).numpy() for name in ('ann', 'bob')]
             [np.True_, np.False_]
         """
+        if _unknown or _surplus:
+            raise TensorMapHasKey._create_refused(_surplus, _unknown)
         op: TensorMapHasKey = new(TensorMapHasKey)
         fast_path_error = None
         try:
@@ -129,7 +135,7 @@ class TensorMapHasKey(TensorOp[TBool]):
 def tensor_map_has_key(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
@@ -162,8 +168,8 @@ def tensor_map_has_key(
         >>> [tensor_map_has_key(ages, name).numpy() for name in ('ann', 'bob')]
         [np.True_, np.False_]
     """
-    if _unknown:
-        raise TensorMapHasKey._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapHasKey._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

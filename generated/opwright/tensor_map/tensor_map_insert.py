@@ -90,6 +90,8 @@ class TensorMapInsert(TensorOp[TVariant]):
         input_handle: TensorOperand[TVariant],
         key: AnyOperand[UKeyDtype],
         value: AnyOperand[UValueDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorMapInsert:
         """Adds an entry to a map, or replaces that of the same key.
 
@@ -123,6 +125,8 @@ class TensorMapInsert(TensorOp[TVariant]):
             >>> opwright.tensor_map.tensor_map_lookup(ages, 'ann', tf.int32).numpy()
             np.int32(32)
         """
+        if _unknown or _surplus:
+            raise TensorMapInsert._create_refused(_surplus, _unknown)
         op: TensorMapInsert = new(TensorMapInsert)
         fast_path_error = None
         try:
@@ -141,7 +145,7 @@ def tensor_map_insert(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],
     value: AnyOperand[UValueDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -177,8 +181,8 @@ def tensor_map_insert(
         >>> opwright.tensor_map.tensor_map_lookup(ages, 'ann', tf.int32).numpy()
         np.int32(32)
     """
-    if _unknown:
-        raise TensorMapInsert._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapInsert._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -89,6 +89,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
         input_handle: TensorOperand[TVariant],
         key: AnyOperand[UKeyDtype],
         value_dtype: type[UValueDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorMapLookup[UValueDtype]:
         """Reads the value of a key in a map.
 
@@ -120,6 +122,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
             >>> tensor_map_lookup(ages, 'ann', tf.int32).numpy()
             np.int32(31)
         """
+        if _unknown or _surplus:
+            raise TensorMapLookup._create_refused(_surplus, _unknown)
         op: TensorMapLookup[UValueDtype] = new(TensorMapLookup)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ def tensor_map_lookup(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],
     value_dtype: type[UValueDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UValueDtype]:
@@ -184,8 +188,8 @@ def tensor_map_lookup(
         >>> tensor_map_lookup(ages, 'ann', tf.int32).numpy()
         np.int32(31)
     """
-    if _unknown:
-        raise TensorMapLookup._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapLookup._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UValueDtype]
     try:

@@ -66,7 +66,12 @@ class TensorMapSize(TensorOp[TInt32]):
         return TensorMapSizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input_handle: TensorOperand[TVariant]) -> TensorMapSize:
+    def create(
+        scope: Scope,
+        input_handle: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> TensorMapSize:
         """Counts the entries of a map.
 
         Replacing an entry does not change the number. A map is a value, like any
@@ -94,6 +99,8 @@ class TensorMapSize(TensorOp[TInt32]):
             >>> tensor_map_size(ages).numpy()
             np.int32(1)
         """
+        if _unknown or _surplus:
+            raise TensorMapSize._create_refused(_surplus, _unknown)
         op: TensorMapSize = new(TensorMapSize)
         fast_path_error = None
         try:
@@ -107,7 +114,10 @@ class TensorMapSize(TensorOp[TInt32]):
 
 @explained
 def tensor_map_size(
-    input_handle: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    input_handle: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the entries of a map.
 
@@ -136,8 +146,8 @@ def tensor_map_size(
         >>> tensor_map_size(ages).numpy()
         np.int32(1)
     """
-    if _unknown:
-        raise TensorMapSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

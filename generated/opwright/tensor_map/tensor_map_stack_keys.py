@@ -81,6 +81,8 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
         scope: Scope,
         input_handle: TensorOperand[TVariant],
         key_dtype: type[UKeyDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TensorMapStackKeys[UKeyDtype]:
         """Makes one tensor of all keys of a map.
 
@@ -109,6 +111,8 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
             >>> tensor_map_stack_keys(ages, tf.string).numpy()
             array([b'ann'], dtype=object)
         """
+        if _unknown or _surplus:
+            raise TensorMapStackKeys._create_refused(_surplus, _unknown)
         op: TensorMapStackKeys[UKeyDtype] = new(TensorMapStackKeys)
         fast_path_error = None
         try:
@@ -133,7 +137,7 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
 def tensor_map_stack_keys(
     input_handle: TensorOperand[TVariant],
     key_dtype: type[UKeyDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UKeyDtype]:
@@ -164,8 +168,8 @@ def tensor_map_stack_keys(
         >>> tensor_map_stack_keys(ages, tf.string).numpy()
         array([b'ann'], dtype=object)
     """
-    if _unknown:
-        raise TensorMapStackKeys._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TensorMapStackKeys._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UKeyDtype]
     try:

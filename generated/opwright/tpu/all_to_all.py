@@ -103,6 +103,8 @@ class AllToAll(TensorOp[T]):
         concat_dimension: int,
         split_dimension: int,
         split_count: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AllToAll[U]:
         """Exchanges parts of a tensor among the replicas of a TPU program.
 
@@ -146,6 +148,8 @@ class AllToAll(TensorOp[T]):
             ...     groups = tf.constant([[0, 1, 2, 3]])
             ...     return all_to_all(rows, groups, 0, 1, split_count=4)
         """
+        if _unknown or _surplus:
+            raise AllToAll._create_refused(_surplus, _unknown)
         op: AllToAll[U] = new(AllToAll)
         fast_path_error = None
         try:
@@ -194,7 +198,7 @@ def all_to_all(
     concat_dimension: int,
     split_dimension: int,
     split_count: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -240,8 +244,8 @@ def all_to_all(
         ...     groups = tf.constant([[0, 1, 2, 3]])
         ...     return all_to_all(rows, groups, 0, 1, split_count=4)
     """
-    if _unknown:
-        raise AllToAll._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AllToAll._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -77,7 +77,10 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, memory_configs: Sequence[StringOperand]
+        scope: Scope,
+        memory_configs: Sequence[StringOperand],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CollateTPUEmbeddingMemory:
         """Third step of setup: merges the memory reports of all hosts.
 
@@ -109,6 +112,8 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
             >>> collate_tpu_embedding_memory(hosts).dtype
             tf.string
         """
+        if _unknown or _surplus:
+            raise CollateTPUEmbeddingMemory._create_refused(_surplus, _unknown)
         op: CollateTPUEmbeddingMemory = new(CollateTPUEmbeddingMemory)
         fast_path_error = None
         try:
@@ -125,7 +130,7 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 @explained
 def collate_tpu_embedding_memory(
     memory_configs: Sequence[StringOperand],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -159,8 +164,8 @@ def collate_tpu_embedding_memory(
         >>> collate_tpu_embedding_memory(hosts).dtype
         tf.string
     """
-    if _unknown:
-        raise CollateTPUEmbeddingMemory._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CollateTPUEmbeddingMemory._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -81,7 +81,9 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
         return ComputeDedupDataSizeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, config: MessageLike) -> ComputeDedupDataSize:
+    def create(
+        scope: Scope, config: MessageLike, *_surplus: Never, **_unknown: Never
+    ) -> ComputeDedupDataSize:
         """Number of parts of a step's deduplication data.
 
         A constant of the configuration, known when the computation is compiled.
@@ -122,6 +124,8 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
             >>> int(compute_dedup_data_size(config))
             2
         """
+        if _unknown or _surplus:
+            raise ComputeDedupDataSize._create_refused(_surplus, _unknown)
         op: ComputeDedupDataSize = new(ComputeDedupDataSize)
         fast_path_error = None
         try:
@@ -141,7 +145,7 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
 
 @explained
 def compute_dedup_data_size(
-    config: MessageLike, *, name: str | None = None, **_unknown: Never
+    config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Number of parts of a step's deduplication data.
 
@@ -182,8 +186,8 @@ def compute_dedup_data_size(
         >>> int(compute_dedup_data_size(config))
         2
     """
-    if _unknown:
-        raise ComputeDedupDataSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeDedupDataSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -93,6 +93,8 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ComputeDedupDataSizeV2:
         """Number of parts of the deduplication data, setup as attrs.
 
@@ -142,6 +144,8 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
             >>> int(compute_dedup_data_size_v2(config, "", "", ""))
             2
         """
+        if _unknown or _surplus:
+            raise ComputeDedupDataSizeV2._create_refused(_surplus, _unknown)
         op: ComputeDedupDataSizeV2 = new(ComputeDedupDataSizeV2)
         fast_path_error = None
         try:
@@ -181,7 +185,7 @@ def compute_dedup_data_size_v2(
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -232,8 +236,8 @@ def compute_dedup_data_size_v2(
         >>> int(compute_dedup_data_size_v2(config, "", "", ""))
         2
     """
-    if _unknown:
-        raise ComputeDedupDataSizeV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeDedupDataSizeV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -85,7 +85,9 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
         return ComputeDedupDataTupleMaskInputs(self)
 
     @staticmethod
-    def create(scope: Scope, config: MessageLike) -> ComputeDedupDataTupleMask:
+    def create(
+        scope: Scope, config: MessageLike, *_surplus: Never, **_unknown: Never
+    ) -> ComputeDedupDataTupleMask:
         """Types and lengths of the parts of the deduplication data.
 
         The mask is what SplitDedupData and MergeDedupData take, serialized, as
@@ -128,6 +130,8 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
             array([[0, 2],
                    [1, 2]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ComputeDedupDataTupleMask._create_refused(_surplus, _unknown)
         op: ComputeDedupDataTupleMask = new(ComputeDedupDataTupleMask)
         fast_path_error = None
         try:
@@ -147,7 +151,7 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
 
 @explained
 def compute_dedup_data_tuple_mask(
-    config: MessageLike, *, name: str | None = None, **_unknown: Never
+    config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Types and lengths of the parts of the deduplication data.
 
@@ -190,8 +194,8 @@ def compute_dedup_data_tuple_mask(
         array([[0, 2],
                [1, 2]], dtype=int32)
     """
-    if _unknown:
-        raise ComputeDedupDataTupleMask._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeDedupDataTupleMask._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -97,6 +97,8 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ComputeDedupDataTupleMaskV2:
         """Types and lengths of the deduplication data, setup as attrs.
 
@@ -148,6 +150,8 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
             array([[0, 2],
                    [1, 2]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ComputeDedupDataTupleMaskV2._create_refused(_surplus, _unknown)
         op: ComputeDedupDataTupleMaskV2 = new(ComputeDedupDataTupleMaskV2)
         fast_path_error = None
         try:
@@ -187,7 +191,7 @@ def compute_dedup_data_tuple_mask_v2(
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -240,8 +244,8 @@ def compute_dedup_data_tuple_mask_v2(
         array([[0, 2],
                [1, 2]], dtype=int32)
     """
-    if _unknown:
-        raise ComputeDedupDataTupleMaskV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ComputeDedupDataTupleMaskV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -80,7 +80,10 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
             self,
             *,
             use_tfrt_host_runtime: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_tfrt_host_runtime=use_tfrt_host_runtime)
 
         def with_use_tfrt_host_runtime(self, use_tfrt_host_runtime: bool) -> Self:
@@ -91,7 +94,9 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
         return ConfigureAndInitializeGlobalTPUInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> ConfigureAndInitializeGlobalTPU:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> ConfigureAndInitializeGlobalTPU:
         """Starts the TPU runtime of this host, as one task of a mesh.
 
         For DTensor, where each client talks to its own host:
@@ -121,6 +126,8 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
             ... def start():
             ...     return configure_and_initialize_global_tpu()
         """
+        if _unknown:
+            raise ConfigureAndInitializeGlobalTPU._create_refused((), _unknown)
         op: ConfigureAndInitializeGlobalTPU = new(ConfigureAndInitializeGlobalTPU)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -150,7 +157,10 @@ MERGE = ConfigureAndInitializeGlobalTPU.Options.merge
 
 @explained
 def configure_and_initialize_global_tpu(
-    *, use_tfrt_host_runtime: bool = True, name: str | None = None, **_unknown: Never
+    *_surplus: Never,
+    use_tfrt_host_runtime: bool = True,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Starts the TPU runtime of this host, as one task of a mesh.
 
@@ -181,8 +191,8 @@ def configure_and_initialize_global_tpu(
         ... def start():
         ...     return configure_and_initialize_global_tpu()
     """
-    if _unknown:
-        raise ConfigureAndInitializeGlobalTPU._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConfigureAndInitializeGlobalTPU._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -123,7 +123,10 @@ class ConfigureDistributedTPU(TensorOp[TString]):
             enable_whole_mesh_compilations: bool = default(False),
             compilation_failure_closes_chips: bool = default(True),
             tpu_cancellation_closes_chips: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 embedding_config=embedding_config,
                 tpu_embedding_config=tpu_embedding_config,
@@ -168,7 +171,9 @@ class ConfigureDistributedTPU(TensorOp[TString]):
         return ConfigureDistributedTPUInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> ConfigureDistributedTPU:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> ConfigureDistributedTPU:
         """Sets up the TPU system of a job, before anything else runs on it.
 
         Runs once, on the TPU_SYSTEM device of the job; tf.tpu.experimental's
@@ -214,6 +219,8 @@ class ConfigureDistributedTPU(TensorOp[TString]):
             >>> print(topology.num_tasks, topology.num_tpus_per_task, topology.mesh_shape)
             1 1 [1 1 1 1]
         """
+        if _unknown:
+            raise ConfigureDistributedTPU._create_refused((), _unknown)
         op: ConfigureDistributedTPU = new(ConfigureDistributedTPU)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -260,7 +267,7 @@ MERGE = ConfigureDistributedTPU.Options.merge
 
 @explained
 def configure_distributed_tpu(
-    *,
+    *_surplus: Never,
     embedding_config: StringLike = "",
     tpu_embedding_config: MessageLike = "",
     is_global_init: bool = False,
@@ -314,8 +321,8 @@ def configure_distributed_tpu(
         >>> print(topology.num_tasks, topology.num_tpus_per_task, topology.mesh_shape)
         1 1 [1 1 1 1]
     """
-    if _unknown:
-        raise ConfigureDistributedTPU._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConfigureDistributedTPU._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -79,7 +79,9 @@ class ConfigureTPUEmbedding(Op):
         return ConfigureTPUEmbeddingInputs(self)
 
     @staticmethod
-    def create(scope: Scope, config: MessageLike) -> ConfigureTPUEmbedding:
+    def create(
+        scope: Scope, config: MessageLike, *_surplus: Never, **_unknown: Never
+    ) -> ConfigureTPUEmbedding:
         """Sets up the embedding engines of a TPU system.
 
         Runs once, on the TPU_SYSTEM device, after ConfigureDistributedTPU and before
@@ -123,6 +125,8 @@ class ConfigureTPUEmbedding(Op):
              [0.]
              [0.]]
         """
+        if _unknown or _surplus:
+            raise ConfigureTPUEmbedding._create_refused(_surplus, _unknown)
         op: ConfigureTPUEmbedding = new(ConfigureTPUEmbedding)
         fast_path_error = None
         try:
@@ -142,7 +146,7 @@ class ConfigureTPUEmbedding(Op):
 
 @explained
 def configure_tpu_embedding(
-    config: MessageLike, *, name: str | None = None, **_unknown: Never
+    config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
     """Sets up the embedding engines of a TPU system.
 
@@ -187,8 +191,8 @@ def configure_tpu_embedding(
          [0.]
          [0.]]
     """
-    if _unknown:
-        raise ConfigureTPUEmbedding._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConfigureTPUEmbedding._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -93,6 +93,8 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         common_config: StringOperand,
         memory_config: StringOperand,
         config: MessageLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConfigureTPUEmbeddingHost:
         """Fourth step of setup: starts the embedding engine of one host.
 
@@ -132,6 +134,8 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
             >>> configure_tpu_embedding_host(plan, c, config).dtype
             tf.string
         """
+        if _unknown or _surplus:
+            raise ConfigureTPUEmbeddingHost._create_refused(_surplus, _unknown)
         op: ConfigureTPUEmbeddingHost = new(ConfigureTPUEmbeddingHost)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def configure_tpu_embedding_host(
     common_config: StringOperand,
     memory_config: StringOperand,
     config: MessageLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
@@ -200,8 +204,8 @@ def configure_tpu_embedding_host(
         >>> configure_tpu_embedding_host(plan, c, config).dtype
         tf.string
     """
-    if _unknown:
-        raise ConfigureTPUEmbeddingHost._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConfigureTPUEmbeddingHost._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

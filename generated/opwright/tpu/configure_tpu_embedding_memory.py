@@ -73,7 +73,7 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, common_config: StringOperand
+        scope: Scope, common_config: StringOperand, *_surplus: Never, **_unknown: Never
     ) -> ConfigureTPUEmbeddingMemory:
         """Second step of setup: reserves TPU memory on one host.
 
@@ -106,6 +106,8 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
             >>> memory.dtype, memory.shape
             (tf.string, TensorShape([]))
         """
+        if _unknown or _surplus:
+            raise ConfigureTPUEmbeddingMemory._create_refused(_surplus, _unknown)
         op: ConfigureTPUEmbeddingMemory = new(ConfigureTPUEmbeddingMemory)
         fast_path_error = None
         try:
@@ -121,7 +123,10 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
 
 @explained
 def configure_tpu_embedding_memory(
-    common_config: StringOperand, *, name: str | None = None, **_unknown: Never
+    common_config: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Second step of setup: reserves TPU memory on one host.
 
@@ -154,8 +159,8 @@ def configure_tpu_embedding_memory(
         >>> memory.dtype, memory.shape
         (tf.string, TensorShape([]))
     """
-    if _unknown:
-        raise ConfigureTPUEmbeddingMemory._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConfigureTPUEmbeddingMemory._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -68,7 +68,10 @@ class ConnectTPUEmbeddingHosts(Op):
 
     @staticmethod
     def create(
-        scope: Scope, network_configs: Sequence[StringOperand]
+        scope: Scope,
+        network_configs: Sequence[StringOperand],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConnectTPUEmbeddingHosts:
         """Fifth step of setup: connects a host to all the others.
 
@@ -96,6 +99,8 @@ class ConnectTPUEmbeddingHosts(Op):
             >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(p)])
             >>> connect_tpu_embedding_hosts([t.configure_tpu_embedding_host(p, c, conf)])
         """
+        if _unknown or _surplus:
+            raise ConnectTPUEmbeddingHosts._create_refused(_surplus, _unknown)
         op: ConnectTPUEmbeddingHosts = new(ConnectTPUEmbeddingHosts)
         fast_path_error = None
         try:
@@ -112,7 +117,7 @@ class ConnectTPUEmbeddingHosts(Op):
 @explained
 def connect_tpu_embedding_hosts(
     network_configs: Sequence[StringOperand],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -143,8 +148,8 @@ def connect_tpu_embedding_hosts(
         >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(p)])
         >>> connect_tpu_embedding_hosts([t.configure_tpu_embedding_host(p, c, conf)])
     """
-    if _unknown:
-        raise ConnectTPUEmbeddingHosts._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConnectTPUEmbeddingHosts._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -111,6 +111,8 @@ class ConvertToCooTensor(Op):
         weights: Operand[TFloat32],
         sample_count: int,
         combiner: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConvertToCooTensor:
         """Turns a dense, sparse or ragged feature into COO triples.
 
@@ -164,6 +166,8 @@ class ConvertToCooTensor(Op):
             >>> print(coo.row_ids.numpy(), coo.col_ids.numpy(), coo.gains.numpy())
             [0 0 1] [7 5 2] [0.6666667  0.33333334 1.        ]
         """
+        if _unknown or _surplus:
+            raise ConvertToCooTensor._create_refused(_surplus, _unknown)
         op: ConvertToCooTensor = new(ConvertToCooTensor)
         fast_path_error = None
         try:
@@ -213,7 +217,7 @@ def convert_to_coo_tensor(
     weights: Operand[TFloat32],
     sample_count: int,
     combiner: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToCooTensorOutputs:
@@ -269,8 +273,8 @@ def convert_to_coo_tensor(
         >>> print(coo.row_ids.numpy(), coo.col_ids.numpy(), coo.gains.numpy())
         [0 0 1] [7 5 2] [0.6666667  0.33333334 1.        ]
     """
-    if _unknown:
-        raise ConvertToCooTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConvertToCooTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ConvertToCooTensorOutputs
     try:

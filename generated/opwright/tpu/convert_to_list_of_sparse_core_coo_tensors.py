@@ -148,6 +148,8 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         num_sc_shards: int,
         stacked_table_sample_count: int,
         combiner: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConvertToListOfSparseCoreCooTensors:
         """Turns a feature into COO triples for each SparseCore of a chip.
 
@@ -232,6 +234,10 @@ class ConvertToListOfSparseCoreCooTensors(Op):
             >>> [rows.numpy().tolist() for rows in of_cores.col_ids_list]
             [[4, 1, 6], [3]]
         """
+        if _unknown or _surplus:
+            raise ConvertToListOfSparseCoreCooTensors._create_refused(
+                _surplus, _unknown
+            )
         op: ConvertToListOfSparseCoreCooTensors = new(
             ConvertToListOfSparseCoreCooTensors
         )
@@ -310,7 +316,7 @@ def convert_to_list_of_sparse_core_coo_tensors(
     num_sc_shards: int,
     stacked_table_sample_count: int,
     combiner: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToListOfSparseCoreCooTensorsOutputs:
@@ -396,8 +402,8 @@ def convert_to_list_of_sparse_core_coo_tensors(
         >>> [rows.numpy().tolist() for rows in of_cores.col_ids_list]
         [[4, 1, 6], [3]]
     """
-    if _unknown:
-        raise ConvertToListOfSparseCoreCooTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConvertToListOfSparseCoreCooTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ConvertToListOfSparseCoreCooTensorsOutputs
     try:

@@ -175,6 +175,8 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         feature_width: int,
         table_name: StringLike,
         allow_id_dropping: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ConvertToSparseCoreCsrWrappedCooTensor:
         """Packs a chip's sorted triples into the buffers of a lookup.
 
@@ -257,6 +259,10 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
             >>> csr.row_pointers.numpy()[0], csr.sorted_sample_ids.numpy()[:3].tolist()
             (np.int32(3), [0, 1, 0])
         """
+        if _unknown or _surplus:
+            raise ConvertToSparseCoreCsrWrappedCooTensor._create_refused(
+                _surplus, _unknown
+            )
         op: ConvertToSparseCoreCsrWrappedCooTensor = new(
             ConvertToSparseCoreCsrWrappedCooTensor
         )
@@ -357,7 +363,7 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     feature_width: int,
     table_name: StringLike,
     allow_id_dropping: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToSparseCoreCsrWrappedCooTensorOutputs:
@@ -440,8 +446,8 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
         >>> csr.row_pointers.numpy()[0], csr.sorted_sample_ids.numpy()[:3].tolist()
         (np.int32(3), [0, 1, 0])
     """
-    if _unknown:
-        raise ConvertToSparseCoreCsrWrappedCooTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConvertToSparseCoreCsrWrappedCooTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: ConvertToSparseCoreCsrWrappedCooTensorOutputs
     try:

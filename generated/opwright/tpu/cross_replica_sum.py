@@ -89,7 +89,11 @@ class CrossReplicaSum(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[U], group_assignment: Operand[TInt32]
+        scope: Scope,
+        input: Operand[U],
+        group_assignment: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CrossReplicaSum[U]:
         """Adds a tensor up over the replicas of a TPU program.
 
@@ -125,6 +129,8 @@ class CrossReplicaSum(TensorOp[T]):
             ... def step(gradient):
             ...     return cross_replica_sum(gradient, [[0, 1, 2, 3]]) / 4
         """
+        if _unknown or _surplus:
+            raise CrossReplicaSum._create_refused(_surplus, _unknown)
         op: CrossReplicaSum[U] = new(CrossReplicaSum)
         fast_path_error = None
         try:
@@ -151,7 +157,7 @@ class CrossReplicaSum(TensorOp[T]):
 def cross_replica_sum(
     input: Operand[U],
     group_assignment: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -189,8 +195,8 @@ def cross_replica_sum(
         ... def step(gradient):
         ...     return cross_replica_sum(gradient, [[0, 1, 2, 3]]) / 4
     """
-    if _unknown:
-        raise CrossReplicaSum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CrossReplicaSum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,6 +97,8 @@ class DTensorRestoreV2(Op):
         input_shapes: Sequence[ShapeLike],
         input_layouts: Sequence[StringLike],
         dtypes: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DTensorRestoreV2:
         """Restores tensors from a checkpoint in a DTensor's layouts.
 
@@ -137,6 +139,8 @@ class DTensorRestoreV2(Op):
             ...         prefix, ["kernel"], [""], [[128, 256]], [layout.to_string()],
             ...         [tf.float32])
         """
+        if _unknown or _surplus:
+            raise DTensorRestoreV2._create_refused(_surplus, _unknown)
         op: DTensorRestoreV2 = new(DTensorRestoreV2)
         fast_path_error = None
         try:
@@ -178,7 +182,7 @@ def d_tensor_restore_v2(
     input_shapes: Sequence[ShapeLike],
     input_layouts: Sequence[StringLike],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -221,8 +225,8 @@ def d_tensor_restore_v2(
         ...         prefix, ["kernel"], [""], [[128, 256]], [layout.to_string()],
         ...         [tf.float32])
     """
-    if _unknown:
-        raise DTensorRestoreV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DTensorRestoreV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -149,7 +149,10 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
             self,
             *,
             combiners: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(combiners=combiners)
 
         def with_combiners(self, combiners: Sequence[StringLike]) -> Self:
@@ -168,6 +171,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         mode_override: StringOperand,
         device_ordinal: Operand[TInt32],
         *options: Options,
+        **_unknown: Never,
     ) -> DynamicEnqueueTPUEmbeddingArbitraryTensorBatch:
         """Enqueues a step's ids for a core chosen when it runs.
 
@@ -235,6 +239,10 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
             >>> dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
             ...     [splits], [[7, 8, 7, 0]], [[]], "train", 0, combiners=["mean"])
         """
+        if _unknown:
+            raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._create_refused(
+                (), _unknown
+            )
         op: DynamicEnqueueTPUEmbeddingArbitraryTensorBatch = new(
             DynamicEnqueueTPUEmbeddingArbitraryTensorBatch
         )
@@ -299,7 +307,7 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     aggregation_weights: Sequence[Operand[U3]],
     mode_override: StringOperand,
     device_ordinal: Operand[TInt32],
-    *,
+    *_surplus: Never,
     combiners: Sequence[StringLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -368,8 +376,10 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
         >>> dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
         ...     [splits], [[7, 8, 7, 0]], [[]], "train", 0, combiners=["mean"])
     """
-    if _unknown:
-        raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Operation | None
     try:

@@ -159,7 +159,10 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
             combiners: Sequence[StringLike] = default(()),
             max_sequence_lengths: Sequence[int] = default(()),
             num_features: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 combiners=combiners,
                 max_sequence_lengths=max_sequence_lengths,
@@ -191,6 +194,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
         device_ordinal: Operand[TInt32],
         table_ids: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> DynamicEnqueueTPUEmbeddingRaggedTensorBatch:
         """Enqueues ragged ids for a core chosen when it runs.
 
@@ -260,6 +264,10 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
             >>> dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
             ...     [ids.row_splits], [ids.values], [[]], "train", 0, [0])
         """
+        if _unknown:
+            raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._create_refused(
+                (), _unknown
+            )
         op: DynamicEnqueueTPUEmbeddingRaggedTensorBatch = new(
             DynamicEnqueueTPUEmbeddingRaggedTensorBatch
         )
@@ -333,7 +341,7 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
     mode_override: StringOperand,
     device_ordinal: Operand[TInt32],
     table_ids: Sequence[int],
-    *,
+    *_surplus: Never,
     combiners: Sequence[StringLike] = (),
     max_sequence_lengths: Sequence[int] = (),
     num_features: Sequence[int] = (),
@@ -407,8 +415,8 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
         >>> dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
         ...     [ids.row_splits], [ids.values], [[]], "train", 0, [0])
     """
-    if _unknown:
-        raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -146,7 +146,10 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
             *,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal, combiners=combiners)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -167,6 +170,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         aggregation_weights: Sequence[Operand[U3]],
         mode_override: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingArbitraryTensorBatch:
         """Enqueues a step's ids for lookup, in any kind of tensor.
 
@@ -232,6 +236,8 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
             >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
             (2, 4)
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingArbitraryTensorBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingArbitraryTensorBatch = new(
             EnqueueTPUEmbeddingArbitraryTensorBatch
         )
@@ -289,7 +295,7 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
     mode_override: StringOperand,
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     combiners: Sequence[StringLike] = (),
     name: str | None = None,
@@ -357,8 +363,8 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
         >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
         (2, 4)
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingArbitraryTensorBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -107,7 +107,10 @@ class EnqueueTPUEmbeddingBatch(Op):
             *,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal, combiners=combiners)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -126,6 +129,7 @@ class EnqueueTPUEmbeddingBatch(Op):
         batch: Sequence[StringOperand],
         mode_override: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingBatch:
         """Enqueues a step's ids for lookup, as serialized batches.
 
@@ -175,6 +179,8 @@ class EnqueueTPUEmbeddingBatch(Op):
             >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
             (2, 1)
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingBatch = new(EnqueueTPUEmbeddingBatch)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ MERGE = EnqueueTPUEmbeddingBatch.Options.merge
 def enqueue_tpu_embedding_batch(
     batch: Sequence[StringOperand],
     mode_override: StringOperand,
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     combiners: Sequence[StringLike] = (),
     name: str | None = None,
@@ -264,8 +270,8 @@ def enqueue_tpu_embedding_batch(
         >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
         (2, 1)
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

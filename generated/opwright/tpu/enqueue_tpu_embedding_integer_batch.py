@@ -105,7 +105,10 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
             self,
             *,
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -121,6 +124,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         batch: Sequence[Operand[TInt32]],
         mode_override: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingIntegerBatch:
         """Enqueues one id a sample for lookup, table by table.
 
@@ -166,6 +170,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
             >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
             (2, 1)
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingIntegerBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingIntegerBatch = new(EnqueueTPUEmbeddingIntegerBatch)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -203,7 +209,7 @@ MERGE = EnqueueTPUEmbeddingIntegerBatch.Options.merge
 def enqueue_tpu_embedding_integer_batch(
     batch: Sequence[Operand[TInt32]],
     mode_override: StringOperand,
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -252,8 +258,8 @@ def enqueue_tpu_embedding_integer_batch(
         >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
         (2, 1)
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingIntegerBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingIntegerBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -163,7 +163,10 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
             combiners: Sequence[StringLike] = default(()),
             max_sequence_lengths: Sequence[int] = default(()),
             num_features: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_ordinal=device_ordinal,
                 combiners=combiners,
@@ -198,6 +201,7 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         mode_override: StringOperand,
         table_ids: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingRaggedTensorBatch:
         """Enqueues a step's ids for lookup, as ragged tensors.
 
@@ -267,6 +271,8 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
             >>> enqueue_tpu_embedding_ragged_tensor_batch(
             ...     [ids.row_splits], [ids.values], [[]], "train", [0], combiners=["mean"])
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingRaggedTensorBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingRaggedTensorBatch = new(
             EnqueueTPUEmbeddingRaggedTensorBatch
         )
@@ -329,7 +335,7 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     aggregation_weights: Sequence[Operand[U3]],
     mode_override: StringOperand,
     table_ids: Sequence[int],
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     combiners: Sequence[StringLike] = (),
     max_sequence_lengths: Sequence[int] = (),
@@ -404,8 +410,8 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
         >>> enqueue_tpu_embedding_ragged_tensor_batch(
         ...     [ids.row_splits], [ids.values], [[]], "train", [0], combiners=["mean"])
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingRaggedTensorBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -145,7 +145,10 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
             *,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal, combiners=combiners)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -166,6 +169,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         aggregation_weights: Sequence[Operand[U3]],
         mode_override: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingSparseBatch:
         """Enqueues a step's ids for lookup, table by table.
 
@@ -233,6 +237,8 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
             >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
             (2, 1)
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingSparseBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingSparseBatch = new(EnqueueTPUEmbeddingSparseBatch)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -282,7 +288,7 @@ def enqueue_tpu_embedding_sparse_batch(
     embedding_indices: Sequence[Operand[U2]],
     aggregation_weights: Sequence[Operand[U3]],
     mode_override: StringOperand,
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     combiners: Sequence[StringLike] = (),
     name: str | None = None,
@@ -352,8 +358,8 @@ def enqueue_tpu_embedding_sparse_batch(
         >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
         (2, 1)
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingSparseBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingSparseBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

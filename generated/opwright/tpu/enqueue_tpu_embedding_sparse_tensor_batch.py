@@ -163,7 +163,10 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
             combiners: Sequence[StringLike] = default(()),
             max_sequence_lengths: Sequence[int] = default(()),
             num_features: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 device_ordinal=device_ordinal,
                 combiners=combiners,
@@ -198,6 +201,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
         mode_override: StringOperand,
         table_ids: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> EnqueueTPUEmbeddingSparseTensorBatch:
         """Enqueues a step's ids for lookup, as sparse tensors.
 
@@ -268,6 +272,8 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
             >>> enqueue_tpu_embedding_sparse_tensor_batch(
             ...     [ids.indices[:, 0]], [ids.values], [[0.5, 2, 1]], "train", [0])
         """
+        if _unknown:
+            raise EnqueueTPUEmbeddingSparseTensorBatch._create_refused((), _unknown)
         op: EnqueueTPUEmbeddingSparseTensorBatch = new(
             EnqueueTPUEmbeddingSparseTensorBatch
         )
@@ -332,7 +338,7 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
     aggregation_weights: Sequence[Operand[U3]],
     mode_override: StringOperand,
     table_ids: Sequence[int],
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     combiners: Sequence[StringLike] = (),
     max_sequence_lengths: Sequence[int] = (),
@@ -408,8 +414,8 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
         >>> enqueue_tpu_embedding_sparse_tensor_batch(
         ...     [ids.indices[:, 0]], [ids.values], [[0.5, 2, 1]], "train", [0])
     """
-    if _unknown:
-        raise EnqueueTPUEmbeddingSparseTensorBatch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise EnqueueTPUEmbeddingSparseTensorBatch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

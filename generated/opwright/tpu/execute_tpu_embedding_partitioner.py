@@ -79,7 +79,9 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         return ExecuteTPUEmbeddingPartitionerInputs(self)
 
     @staticmethod
-    def create(scope: Scope, config: MessageLike) -> ExecuteTPUEmbeddingPartitioner:
+    def create(
+        scope: Scope, config: MessageLike, *_surplus: Never, **_unknown: Never
+    ) -> ExecuteTPUEmbeddingPartitioner:
         """First step of setup: plans how tables lie in TPU memory.
 
         Runs on the first host once ConfigureDistributedTPU has set up the topology. It
@@ -115,6 +117,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
             >>> plan.dtype, plan.shape
             (tf.string, TensorShape([]))
         """
+        if _unknown or _surplus:
+            raise ExecuteTPUEmbeddingPartitioner._create_refused(_surplus, _unknown)
         op: ExecuteTPUEmbeddingPartitioner = new(ExecuteTPUEmbeddingPartitioner)
         fast_path_error = None
         try:
@@ -134,7 +138,7 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
 
 @explained
 def execute_tpu_embedding_partitioner(
-    config: MessageLike, *, name: str | None = None, **_unknown: Never
+    config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """First step of setup: plans how tables lie in TPU memory.
 
@@ -171,8 +175,8 @@ def execute_tpu_embedding_partitioner(
         >>> plan.dtype, plan.shape
         (tf.string, TensorShape([]))
     """
-    if _unknown:
-        raise ExecuteTPUEmbeddingPartitioner._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExecuteTPUEmbeddingPartitioner._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

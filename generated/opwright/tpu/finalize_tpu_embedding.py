@@ -70,7 +70,11 @@ class FinalizeTPUEmbedding(Op):
 
     @staticmethod
     def create(
-        scope: Scope, common_config: StringOperand, memory_config: StringOperand
+        scope: Scope,
+        common_config: StringOperand,
+        memory_config: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FinalizeTPUEmbedding:
         """Last step of setup: tells the compiler of the embedding layout.
 
@@ -102,6 +106,8 @@ class FinalizeTPUEmbedding(Op):
             >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
             >>> finalize_tpu_embedding(plan, c)
         """
+        if _unknown or _surplus:
+            raise FinalizeTPUEmbedding._create_refused(_surplus, _unknown)
         op: FinalizeTPUEmbedding = new(FinalizeTPUEmbedding)
         fast_path_error = None
         try:
@@ -123,7 +129,7 @@ class FinalizeTPUEmbedding(Op):
 def finalize_tpu_embedding(
     common_config: StringOperand,
     memory_config: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -158,8 +164,8 @@ def finalize_tpu_embedding(
         >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
         >>> finalize_tpu_embedding(plan, c)
     """
-    if _unknown:
-        raise FinalizeTPUEmbedding._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FinalizeTPUEmbedding._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -92,7 +92,11 @@ class FinalizeTPUEmbeddingV2(Op):
 
     @staticmethod
     def create(
-        scope: Scope, common_config: StringOperand, memory_config: StringOperand
+        scope: Scope,
+        common_config: StringOperand,
+        memory_config: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> FinalizeTPUEmbeddingV2:
         """Last step of setup, for compilers in another process.
 
@@ -132,6 +136,8 @@ class FinalizeTPUEmbeddingV2(Op):
             >>> [one.dtype for one in finalize_tpu_embedding_v2(plan, c)]
             [tf.string, tf.string]
         """
+        if _unknown or _surplus:
+            raise FinalizeTPUEmbeddingV2._create_refused(_surplus, _unknown)
         op: FinalizeTPUEmbeddingV2 = new(FinalizeTPUEmbeddingV2)
         fast_path_error = None
         try:
@@ -153,7 +159,7 @@ class FinalizeTPUEmbeddingV2(Op):
 def finalize_tpu_embedding_v2(
     common_config: StringOperand,
     memory_config: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> FinalizeTPUEmbeddingV2Outputs:
@@ -195,8 +201,8 @@ def finalize_tpu_embedding_v2(
         >>> [one.dtype for one in finalize_tpu_embedding_v2(plan, c)]
         [tf.string, tf.string]
     """
-    if _unknown:
-        raise FinalizeTPUEmbeddingV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FinalizeTPUEmbeddingV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: FinalizeTPUEmbeddingV2Outputs
     try:

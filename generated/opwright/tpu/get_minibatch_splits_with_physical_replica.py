@@ -155,6 +155,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         num_sc_per_chip: int,
         table_name: StringLike,
         mini_batch_splits: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GetMinibatchSplitsWithPhysicalReplica:
         """Sorts a chip's triples, and says where to cut them into minibatches.
 
@@ -212,6 +214,10 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
             ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
             ...         "films", "")
         """
+        if _unknown or _surplus:
+            raise GetMinibatchSplitsWithPhysicalReplica._create_refused(
+                _surplus, _unknown
+            )
         op: GetMinibatchSplitsWithPhysicalReplica = new(
             GetMinibatchSplitsWithPhysicalReplica
         )
@@ -296,7 +302,7 @@ def get_minibatch_splits_with_physical_replica(
     num_sc_per_chip: int,
     table_name: StringLike,
     mini_batch_splits: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> GetMinibatchSplitsWithPhysicalReplicaOutputs:
@@ -354,8 +360,8 @@ def get_minibatch_splits_with_physical_replica(
         ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
         ...         "films", "")
     """
-    if _unknown:
-        raise GetMinibatchSplitsWithPhysicalReplica._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetMinibatchSplitsWithPhysicalReplica._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GetMinibatchSplitsWithPhysicalReplicaOutputs
     try:

@@ -169,6 +169,8 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         num_sc_per_chip: int,
         table_name: StringLike,
         mini_batch_in_csr: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GetMinibatchesInCsrWithPhysicalReplica:
         """Packs a chip's sorted triples into the minibatches of a lookup.
 
@@ -238,6 +240,10 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
             ...         key, rows, cols, gains, splits, counts, 64, 1, 4, 64, 1000, 16,
             ...         4, "films", "")
         """
+        if _unknown or _surplus:
+            raise GetMinibatchesInCsrWithPhysicalReplica._create_refused(
+                _surplus, _unknown
+            )
         op: GetMinibatchesInCsrWithPhysicalReplica = new(
             GetMinibatchesInCsrWithPhysicalReplica
         )
@@ -346,7 +352,7 @@ def get_minibatches_in_csr_with_physical_replica(
     num_sc_per_chip: int,
     table_name: StringLike,
     mini_batch_in_csr: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> GetMinibatchesInCsrWithPhysicalReplicaOutputs:
@@ -416,8 +422,8 @@ def get_minibatches_in_csr_with_physical_replica(
         ...         key, rows, cols, gains, splits, counts, 64, 1, 4, 64, 1000, 16,
         ...         4, "films", "")
     """
-    if _unknown:
-        raise GetMinibatchesInCsrWithPhysicalReplica._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetMinibatchesInCsrWithPhysicalReplica._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GetMinibatchesInCsrWithPhysicalReplicaOutputs
     try:

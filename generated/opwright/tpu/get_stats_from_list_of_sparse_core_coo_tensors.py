@@ -125,6 +125,8 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         feature_width: int,
         num_sc_per_chip: int,
         table_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GetStatsFromListOfSparseCoreCooTensors:
         """Counts what a SparseCore asks of each shard of a table.
 
@@ -181,6 +183,10 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
             >>> int(most), int(distinct)
             (2, 2)
         """
+        if _unknown or _surplus:
+            raise GetStatsFromListOfSparseCoreCooTensors._create_refused(
+                _surplus, _unknown
+            )
         op: GetStatsFromListOfSparseCoreCooTensors = new(
             GetStatsFromListOfSparseCoreCooTensors
         )
@@ -245,7 +251,7 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     feature_width: int,
     num_sc_per_chip: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> GetStatsFromListOfSparseCoreCooTensorsOutputs:
@@ -304,8 +310,8 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
         >>> int(most), int(distinct)
         (2, 2)
     """
-    if _unknown:
-        raise GetStatsFromListOfSparseCoreCooTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetStatsFromListOfSparseCoreCooTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GetStatsFromListOfSparseCoreCooTensorsOutputs
     try:

@@ -61,7 +61,7 @@ class GetTpuTaskId(TensorOp[TInt32]):
         return GetTpuTaskIdInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> GetTpuTaskId:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> GetTpuTaskId:
         """Tells which task of the TPU's mesh this host is.
 
         After ConfigureAndInitializeGlobalTPU; UpdateTaskIdAndGlobalCoreArray maps these
@@ -86,6 +86,8 @@ class GetTpuTaskId(TensorOp[TInt32]):
             ... def which():
             ...     return get_tpu_task_id()
         """
+        if _unknown or _surplus:
+            raise GetTpuTaskId._create_refused(_surplus, _unknown)
         op: GetTpuTaskId = new(GetTpuTaskId)
         fast_path_error = None
         try:
@@ -98,7 +100,9 @@ class GetTpuTaskId(TensorOp[TInt32]):
 
 
 @explained
-def get_tpu_task_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+def get_tpu_task_id(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
     """Tells which task of the TPU's mesh this host is.
 
     After ConfigureAndInitializeGlobalTPU; UpdateTaskIdAndGlobalCoreArray maps these
@@ -123,8 +127,8 @@ def get_tpu_task_id(*, name: str | None = None, **_unknown: Never) -> Output[TIn
         ... def which():
         ...     return get_tpu_task_id()
     """
-    if _unknown:
-        raise GetTpuTaskId._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetTpuTaskId._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -62,7 +62,7 @@ class GlobalIterId(TensorOp[TInt64]):
         return GlobalIterIdInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> GlobalIterId:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> GlobalIterId:
         """Tells the number of the step that a TPU host is at.
 
         The TPU runtime counts steps over all hosts; SparseCore input pipelines ask for
@@ -88,6 +88,8 @@ class GlobalIterId(TensorOp[TInt64]):
             ... def at():
             ...     return global_iter_id()
         """
+        if _unknown or _surplus:
+            raise GlobalIterId._create_refused(_surplus, _unknown)
         op: GlobalIterId = new(GlobalIterId)
         fast_path_error = None
         try:
@@ -100,7 +102,9 @@ class GlobalIterId(TensorOp[TInt64]):
 
 
 @explained
-def global_iter_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt64]:
+def global_iter_id(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TInt64]:
     """Tells the number of the step that a TPU host is at.
 
     The TPU runtime counts steps over all hosts; SparseCore input pipelines ask for the
@@ -126,8 +130,8 @@ def global_iter_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt
         ... def at():
         ...     return global_iter_id()
     """
-    if _unknown:
-        raise GlobalIterId._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GlobalIterId._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -83,7 +83,11 @@ class InfeedDequeue(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InfeedDequeue[UDtype]:
         """Takes the next tensor out of a TPU core's infeed, within a compiled
         program.
@@ -116,6 +120,8 @@ class InfeedDequeue(TensorOp[Dtype]):
             ...     images = infeed_dequeue(tf.float32, [8, 224, 224, 3])
             ...     return tf.reduce_mean(images)
         """
+        if _unknown or _surplus:
+            raise InfeedDequeue._create_refused(_surplus, _unknown)
         op: InfeedDequeue[UDtype] = new(InfeedDequeue)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class InfeedDequeue(TensorOp[Dtype]):
 def infeed_dequeue(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -173,8 +179,8 @@ def infeed_dequeue(
         ...     images = infeed_dequeue(tf.float32, [8, 224, 224, 3])
         ...     return tf.reduce_mean(images)
     """
-    if _unknown:
-        raise InfeedDequeue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InfeedDequeue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

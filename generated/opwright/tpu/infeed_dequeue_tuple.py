@@ -83,7 +83,11 @@ class InfeedDequeueTuple(Op):
 
     @staticmethod
     def create(
-        scope: Scope, dtypes: Sequence[AnyDTypeLike], shapes: Sequence[ShapeLike]
+        scope: Scope,
+        dtypes: Sequence[AnyDTypeLike],
+        shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> InfeedDequeueTuple:
         """Takes several tensors out of a TPU core's infeed, in a compiled program.
 
@@ -118,6 +122,8 @@ class InfeedDequeueTuple(Op):
             ...         [tf.float32, tf.int32], [[8, 28, 28], [8]])
             ...     return images, labels
         """
+        if _unknown or _surplus:
+            raise InfeedDequeueTuple._create_refused(_surplus, _unknown)
         op: InfeedDequeueTuple = new(InfeedDequeueTuple)
         fast_path_error = None
         try:
@@ -143,7 +149,7 @@ class InfeedDequeueTuple(Op):
 def infeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -179,8 +185,8 @@ def infeed_dequeue_tuple(
         ...         [tf.float32, tf.int32], [[8, 28, 28], [8]])
         ...     return images, labels
     """
-    if _unknown:
-        raise InfeedDequeueTuple._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InfeedDequeueTuple._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

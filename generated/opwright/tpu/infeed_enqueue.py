@@ -99,7 +99,10 @@ class InfeedEnqueue(Op):
             shape: ShapeLike = default(()),
             layout: Sequence[int] = default(()),
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(shape=shape, layout=layout, device_ordinal=device_ordinal)
 
         def with_shape(self, shape: ShapeLike) -> Self:
@@ -117,7 +120,7 @@ class InfeedEnqueue(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[UDtype], *options: Options
+        scope: Scope, input: AnyOperand[UDtype], *options: Options, **_unknown: Never
     ) -> InfeedEnqueue:
         """Puts a tensor into a TPU core's infeed.
 
@@ -151,6 +154,8 @@ class InfeedEnqueue(Op):
             ... def feed(images):
             ...     infeed_enqueue(images, shape=[8, 224, 224, 3], device_ordinal=0)
         """
+        if _unknown:
+            raise InfeedEnqueue._create_refused((), _unknown)
         op: InfeedEnqueue = new(InfeedEnqueue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +195,7 @@ MERGE = InfeedEnqueue.Options.merge
 @explained
 def infeed_enqueue(
     input: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     shape: ShapeLike = (),
     layout: Sequence[int] = (),
     device_ordinal: int = -1,
@@ -228,8 +233,8 @@ def infeed_enqueue(
         ... def feed(images):
         ...     infeed_enqueue(images, shape=[8, 224, 224, 3], device_ordinal=0)
     """
-    if _unknown:
-        raise InfeedEnqueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InfeedEnqueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -76,7 +76,10 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
             self,
             *,
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -88,7 +91,10 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: TensorOperand[TVariant], *options: Options
+        scope: Scope,
+        input: TensorOperand[TVariant],
+        *options: Options,
+        **_unknown: Never,
     ) -> InfeedEnqueuePrelinearizedBuffer:
         """Puts a tensor that is laid out already into a TPU core's infeed.
 
@@ -117,6 +123,8 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
             ...     buffer = opwright.tpu.prelinearize(images, shape=[8, 224, 224, 3])
             ...     infeed_enqueue_prelinearized_buffer(buffer, device_ordinal=0)
         """
+        if _unknown:
+            raise InfeedEnqueuePrelinearizedBuffer._create_refused((), _unknown)
         op: InfeedEnqueuePrelinearizedBuffer = new(InfeedEnqueuePrelinearizedBuffer)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -145,7 +153,7 @@ MERGE = InfeedEnqueuePrelinearizedBuffer.Options.merge
 @explained
 def infeed_enqueue_prelinearized_buffer(
     input: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -178,8 +186,8 @@ def infeed_enqueue_prelinearized_buffer(
         ...     buffer = opwright.tpu.prelinearize(images, shape=[8, 224, 224, 3])
         ...     infeed_enqueue_prelinearized_buffer(buffer, device_ordinal=0)
     """
-    if _unknown:
-        raise InfeedEnqueuePrelinearizedBuffer._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InfeedEnqueuePrelinearizedBuffer._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -97,7 +97,10 @@ class InfeedEnqueueTuple(Op):
             *,
             layouts: Sequence[int] = default(()),
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(layouts=layouts, device_ordinal=device_ordinal)
 
         def with_layouts(self, layouts: Sequence[int]) -> Self:
@@ -116,6 +119,7 @@ class InfeedEnqueueTuple(Op):
         inputs: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> InfeedEnqueueTuple:
         """Puts several tensors into a TPU core's infeed, in one piece.
 
@@ -150,6 +154,8 @@ class InfeedEnqueueTuple(Op):
             ...     shapes = [[8, 28, 28], [8]]
             ...     infeed_enqueue_tuple([images, labels], shapes, device_ordinal=0)
         """
+        if _unknown:
+            raise InfeedEnqueueTuple._create_refused((), _unknown)
         op: InfeedEnqueueTuple = new(InfeedEnqueueTuple)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +196,7 @@ MERGE = InfeedEnqueueTuple.Options.merge
 def infeed_enqueue_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     layouts: Sequence[int] = (),
     device_ordinal: int = -1,
     name: str | None = None,
@@ -229,8 +235,8 @@ def infeed_enqueue_tuple(
         ...     shapes = [[8, 28, 28], [8]]
         ...     infeed_enqueue_tuple([images, labels], shapes, device_ordinal=0)
     """
-    if _unknown:
-        raise InfeedEnqueueTuple._unknown(_unknown)
+    if _unknown or _surplus:
+        raise InfeedEnqueueTuple._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

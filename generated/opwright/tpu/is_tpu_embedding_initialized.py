@@ -85,7 +85,10 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
             self,
             *,
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(config=config)
 
         def with_config(self, config: MessageLike) -> Self:
@@ -96,7 +99,9 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
         return IsTPUEmbeddingInitializedInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> IsTPUEmbeddingInitialized:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> IsTPUEmbeddingInitialized:
         """Whether the TPU system's embedding engine is set up.
 
         Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine
@@ -128,6 +133,8 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
             >>> is_tpu_embedding_initialized().numpy()
             np.True_
         """
+        if _unknown:
+            raise IsTPUEmbeddingInitialized._create_refused((), _unknown)
         op: IsTPUEmbeddingInitialized = new(IsTPUEmbeddingInitialized)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -152,7 +159,10 @@ MERGE = IsTPUEmbeddingInitialized.Options.merge
 
 @explained
 def is_tpu_embedding_initialized(
-    *, config: MessageLike = "", name: str | None = None, **_unknown: Never
+    *_surplus: Never,
+    config: MessageLike = "",
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Whether the TPU system's embedding engine is set up.
 
@@ -185,8 +195,8 @@ def is_tpu_embedding_initialized(
         >>> is_tpu_embedding_initialized().numpy()
         np.True_
     """
-    if _unknown:
-        raise IsTPUEmbeddingInitialized._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsTPUEmbeddingInitialized._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

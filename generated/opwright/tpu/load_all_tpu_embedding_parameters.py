@@ -123,6 +123,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         config: MessageLike,
         num_shards: int,
         shard_id: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> LoadAllTPUEmbeddingParameters:
         """Loads all tables and their slots into TPU memory.
 
@@ -193,6 +195,8 @@ class LoadAllTPUEmbeddingParameters(Op):
             >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
             >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
         """
+        if _unknown or _surplus:
+            raise LoadAllTPUEmbeddingParameters._create_refused(_surplus, _unknown)
         op: LoadAllTPUEmbeddingParameters = new(LoadAllTPUEmbeddingParameters)
         fast_path_error = None
         try:
@@ -249,7 +253,7 @@ def load_all_tpu_embedding_parameters(
     config: MessageLike,
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -322,8 +326,8 @@ def load_all_tpu_embedding_parameters(
         >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
         >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
     """
-    if _unknown:
-        raise LoadAllTPUEmbeddingParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadAllTPUEmbeddingParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

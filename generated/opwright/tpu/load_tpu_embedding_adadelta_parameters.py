@@ -131,7 +131,10 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -156,6 +159,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingAdadeltaParameters:
         """Loads a table trained by Adadelta into TPU memory.
 
@@ -218,6 +222,8 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
             [[1.]
              [2.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingAdadeltaParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingAdadeltaParameters = new(LoadTPUEmbeddingAdadeltaParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -269,7 +275,7 @@ def load_tpu_embedding_adadelta_parameters(
     updates: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -336,8 +342,8 @@ def load_tpu_embedding_adadelta_parameters(
         [[1.]
          [2.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingAdadeltaParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingAdadeltaParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -131,7 +131,10 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -156,6 +159,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingAdagradMomentumParameters:
         """Loads a table trained by Adagrad with momentum into TPU memory.
 
@@ -217,6 +221,10 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
             [[1.]
              [2.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingAdagradMomentumParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingAdagradMomentumParameters = new(
             LoadTPUEmbeddingAdagradMomentumParameters
         )
@@ -270,7 +278,7 @@ def load_tpu_embedding_adagrad_momentum_parameters(
     momenta: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -337,8 +345,8 @@ def load_tpu_embedding_adagrad_momentum_parameters(
         [[1.]
          [2.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingAdagradMomentumParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -122,7 +122,10 @@ class LoadTPUEmbeddingAdagradParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -146,6 +149,7 @@ class LoadTPUEmbeddingAdagradParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingAdagradParameters:
         """Loads a table trained by Adagrad into TPU memory.
 
@@ -202,6 +206,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
             >>> print(t.table("films").slots["accumulators"].numpy())
             [[3.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingAdagradParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingAdagradParameters = new(LoadTPUEmbeddingAdagradParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def load_tpu_embedding_adagrad_parameters(
     accumulators: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -313,8 +319,8 @@ def load_tpu_embedding_adagrad_parameters(
         >>> print(t.table("films").slots["accumulators"].numpy())
         [[3.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingAdagradParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingAdagradParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

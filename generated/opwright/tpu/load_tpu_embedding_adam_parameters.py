@@ -128,7 +128,10 @@ class LoadTPUEmbeddingADAMParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -153,6 +156,7 @@ class LoadTPUEmbeddingADAMParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingADAMParameters:
         """Loads a table trained by Adam into TPU memory.
 
@@ -216,6 +220,8 @@ class LoadTPUEmbeddingADAMParameters(Op):
             >>> print(t.table("films").slots["velocities"].numpy())
             [[5.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingADAMParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingADAMParameters = new(LoadTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -267,7 +273,7 @@ def load_tpu_embedding_adam_parameters(
     velocities: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -336,8 +342,8 @@ def load_tpu_embedding_adam_parameters(
         >>> print(t.table("films").slots["velocities"].numpy())
         [[5.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingADAMParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingADAMParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -130,7 +130,10 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -156,6 +159,7 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingCenteredRMSPropParameters:
         """Loads a table trained by centered RMSProp into TPU memory.
 
@@ -216,6 +220,10 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
             >>> load_tpu_embedding_centered_rms_prop_parameters(
             ...     w, w, w, w, num_shards=1, shard_id=0, table_name="films")
         """
+        if _unknown:
+            raise LoadTPUEmbeddingCenteredRMSPropParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingCenteredRMSPropParameters = new(
             LoadTPUEmbeddingCenteredRMSPropParameters
         )
@@ -271,7 +279,7 @@ def load_tpu_embedding_centered_rms_prop_parameters(
     mg: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -336,8 +344,8 @@ def load_tpu_embedding_centered_rms_prop_parameters(
         >>> load_tpu_embedding_centered_rms_prop_parameters(
         ...     w, w, w, w, num_shards=1, shard_id=0, table_name="films")
     """
-    if _unknown:
-        raise LoadTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingCenteredRMSPropParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -127,7 +127,10 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -151,6 +154,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingFrequencyEstimatorParameters:
         """Loads a table trained by frequency estimation into TPU memory.
 
@@ -210,6 +214,10 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
             >>> load_tpu_embedding_frequency_estimator_parameters(
             ...     [[1]], [[6]], num_shards=1, shard_id=0, table_name="films")
         """
+        if _unknown:
+            raise LoadTPUEmbeddingFrequencyEstimatorParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingFrequencyEstimatorParameters = new(
             LoadTPUEmbeddingFrequencyEstimatorParameters
         )
@@ -261,7 +269,7 @@ def load_tpu_embedding_frequency_estimator_parameters(
     last_hit_step: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -324,8 +332,8 @@ def load_tpu_embedding_frequency_estimator_parameters(
         >>> load_tpu_embedding_frequency_estimator_parameters(
         ...     [[1]], [[6]], num_shards=1, shard_id=0, table_name="films")
     """
-    if _unknown:
-        raise LoadTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingFrequencyEstimatorParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

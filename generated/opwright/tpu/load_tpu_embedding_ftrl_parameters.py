@@ -130,7 +130,10 @@ class LoadTPUEmbeddingFTRLParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -155,6 +158,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingFTRLParameters:
         """Loads a table trained by FTRL into TPU memory.
 
@@ -220,6 +224,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
             >>> print(t.table("films").slots["linears"].numpy())
             [[5.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingFTRLParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingFTRLParameters = new(LoadTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +277,7 @@ def load_tpu_embedding_ftrl_parameters(
     linears: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -342,8 +348,8 @@ def load_tpu_embedding_ftrl_parameters(
         >>> print(t.table("films").slots["linears"].numpy())
         [[5.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingFTRLParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingFTRLParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -128,7 +128,10 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -154,6 +157,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingMDLAdagradLightParameters:
         """Loads a table trained by MDL Adagrad Light into TPU memory.
 
@@ -213,6 +217,10 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
             >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
             >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
         """
+        if _unknown:
+            raise LoadTPUEmbeddingMDLAdagradLightParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingMDLAdagradLightParameters = new(
             LoadTPUEmbeddingMDLAdagradLightParameters
         )
@@ -268,7 +276,7 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     benefits: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -333,8 +341,8 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
         >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
         >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
     """
-    if _unknown:
-        raise LoadTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingMDLAdagradLightParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -125,7 +125,10 @@ class LoadTPUEmbeddingMomentumParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -149,6 +152,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingMomentumParameters:
         """Loads a table trained by momentum into TPU memory.
 
@@ -205,6 +209,8 @@ class LoadTPUEmbeddingMomentumParameters(Op):
             >>> print(t.table("films").slots["momenta"].numpy())
             [[3.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingMomentumParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingMomentumParameters = new(LoadTPUEmbeddingMomentumParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -254,7 +260,7 @@ def load_tpu_embedding_momentum_parameters(
     momenta: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -316,8 +322,8 @@ def load_tpu_embedding_momentum_parameters(
         >>> print(t.table("films").slots["momenta"].numpy())
         [[3.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingMomentumParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingMomentumParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

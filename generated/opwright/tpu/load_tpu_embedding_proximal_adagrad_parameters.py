@@ -128,7 +128,10 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -152,6 +155,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingProximalAdagradParameters:
         """Loads a table trained by proximal Adagrad into TPU memory.
 
@@ -211,6 +215,10 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
             [[1.]
              [2.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingProximalAdagradParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingProximalAdagradParameters = new(
             LoadTPUEmbeddingProximalAdagradParameters
         )
@@ -262,7 +270,7 @@ def load_tpu_embedding_proximal_adagrad_parameters(
     accumulators: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -327,8 +335,8 @@ def load_tpu_embedding_proximal_adagrad_parameters(
         [[1.]
          [2.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingProximalAdagradParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingProximalAdagradParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -127,7 +127,10 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -152,6 +155,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingProximalYogiParameters:
         """Loads a table trained by proximal Yogi into TPU memory.
 
@@ -209,6 +213,8 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
             [[1.]
              [2.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingProximalYogiParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingProximalYogiParameters = new(
             LoadTPUEmbeddingProximalYogiParameters
         )
@@ -262,7 +268,7 @@ def load_tpu_embedding_proximal_yogi_parameters(
     m: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -325,8 +331,8 @@ def load_tpu_embedding_proximal_yogi_parameters(
         [[1.]
          [2.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingProximalYogiParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingProximalYogiParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -129,7 +129,10 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -154,6 +157,7 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingRMSPropParameters:
         """Loads a table trained by RMSProp into TPU memory.
 
@@ -213,6 +217,8 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
             [[1.]
              [2.]]
         """
+        if _unknown:
+            raise LoadTPUEmbeddingRMSPropParameters._create_refused((), _unknown)
         op: LoadTPUEmbeddingRMSPropParameters = new(LoadTPUEmbeddingRMSPropParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -264,7 +270,7 @@ def load_tpu_embedding_rms_prop_parameters(
     mom: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -329,8 +335,8 @@ def load_tpu_embedding_rms_prop_parameters(
         [[1.]
          [2.]]
     """
-    if _unknown:
-        raise LoadTPUEmbeddingRMSPropParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingRMSPropParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

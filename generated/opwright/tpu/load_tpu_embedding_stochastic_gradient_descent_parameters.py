@@ -124,7 +124,10 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -147,6 +150,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         num_shards: int,
         shard_id: int,
         *options: Options,
+        **_unknown: Never,
     ) -> LoadTPUEmbeddingStochasticGradientDescentParameters:
         """Loads a table trained by gradient descent into TPU memory.
 
@@ -200,6 +204,10 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
             >>> load_tpu_embedding_stochastic_gradient_descent_parameters(
             ...     w, num_shards=1, shard_id=0, table_name="films")
         """
+        if _unknown:
+            raise LoadTPUEmbeddingStochasticGradientDescentParameters._create_refused(
+                (), _unknown
+            )
         op: LoadTPUEmbeddingStochasticGradientDescentParameters = new(
             LoadTPUEmbeddingStochasticGradientDescentParameters
         )
@@ -249,7 +257,7 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
     parameters: Operand[TFloat32],
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -308,8 +316,10 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
         >>> load_tpu_embedding_stochastic_gradient_descent_parameters(
         ...     w, num_shards=1, shard_id=0, table_name="films")
     """
-    if _unknown:
-        raise LoadTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise LoadTPUEmbeddingStochasticGradientDescentParameters._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Operation | None
     try:

@@ -123,7 +123,10 @@ class MergeDedupData(TensorOp[TVariant]):
             self,
             *,
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(config=config)
 
         def with_config(self, config: MessageLike) -> Self:
@@ -140,6 +143,7 @@ class MergeDedupData(TensorOp[TVariant]):
         float_tensor: Operand[UFloatType],
         tuple_mask: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> MergeDedupData:
         """Makes deduplication data of one integer and one float vector.
 
@@ -186,6 +190,8 @@ class MergeDedupData(TensorOp[TVariant]):
             >>> opwright.tpu.split_dedup_data(data, tf.int32, tf.float32, mask)[0].numpy()
             array([1, 2, 3], dtype=int32)
         """
+        if _unknown:
+            raise MergeDedupData._create_refused((), _unknown)
         op: MergeDedupData = new(MergeDedupData)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -222,7 +228,7 @@ def merge_dedup_data(
     integer_tensor: Operand[UIntegerType],
     float_tensor: Operand[UFloatType],
     tuple_mask: StringLike,
-    *,
+    *_surplus: Never,
     config: MessageLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -271,8 +277,8 @@ def merge_dedup_data(
         >>> opwright.tpu.split_dedup_data(data, tf.int32, tf.float32, mask)[0].numpy()
         array([1, 2, 3], dtype=int32)
     """
-    if _unknown:
-        raise MergeDedupData._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MergeDedupData._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

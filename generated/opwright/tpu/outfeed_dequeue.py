@@ -93,7 +93,10 @@ class OutfeedDequeue(TensorOp[Dtype]):
             self,
             *,
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -109,6 +112,7 @@ class OutfeedDequeue(TensorOp[Dtype]):
         dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> OutfeedDequeue[UDtype]:
         """Takes a tensor out of a TPU core's outfeed.
 
@@ -142,6 +146,8 @@ class OutfeedDequeue(TensorOp[Dtype]):
             ... def logged():
             ...     return outfeed_dequeue(tf.float32, [8], device_ordinal=0)
         """
+        if _unknown:
+            raise OutfeedDequeue._create_refused((), _unknown)
         op: OutfeedDequeue[UDtype] = new(OutfeedDequeue)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -177,7 +183,7 @@ MERGE = OutfeedDequeue.Options.merge
 def outfeed_dequeue(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -214,8 +220,8 @@ def outfeed_dequeue(
         ... def logged():
         ...     return outfeed_dequeue(tf.float32, [8], device_ordinal=0)
     """
-    if _unknown:
-        raise OutfeedDequeue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedDequeue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -92,7 +92,10 @@ class OutfeedDequeueTuple(Op):
             self,
             *,
             device_ordinal: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -108,6 +111,7 @@ class OutfeedDequeueTuple(Op):
         dtypes: Sequence[AnyDTypeLike],
         shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OutfeedDequeueTuple:
         """Takes several tensors out of a TPU core's outfeed.
 
@@ -144,6 +148,8 @@ class OutfeedDequeueTuple(Op):
             ...     return outfeed_dequeue_tuple(
             ...         [tf.float32, tf.int32], [[8], []], device_ordinal=0)
         """
+        if _unknown:
+            raise OutfeedDequeueTuple._create_refused((), _unknown)
         op: OutfeedDequeueTuple = new(OutfeedDequeueTuple)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +185,7 @@ MERGE = OutfeedDequeueTuple.Options.merge
 def outfeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     device_ordinal: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -217,8 +223,8 @@ def outfeed_dequeue_tuple(
         ...     return outfeed_dequeue_tuple(
         ...         [tf.float32, tf.int32], [[8], []], device_ordinal=0)
     """
-    if _unknown:
-        raise OutfeedDequeueTuple._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedDequeueTuple._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

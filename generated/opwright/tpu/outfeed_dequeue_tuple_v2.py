@@ -91,6 +91,8 @@ class OutfeedDequeueTupleV2(Op):
         device_ordinal: Operand[TInt32],
         dtypes: Sequence[AnyDTypeLike],
         shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OutfeedDequeueTupleV2:
         """Takes several tensors out of a TPU core's outfeed, the core an input.
 
@@ -124,6 +126,8 @@ class OutfeedDequeueTupleV2(Op):
             ...     dtypes, shapes = [tf.float32, tf.int32], [[8], []]
             ...     return outfeed_dequeue_tuple_v2(core, dtypes, shapes)
         """
+        if _unknown or _surplus:
+            raise OutfeedDequeueTupleV2._create_refused(_surplus, _unknown)
         op: OutfeedDequeueTupleV2 = new(OutfeedDequeueTupleV2)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def outfeed_dequeue_tuple_v2(
     device_ordinal: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -198,8 +202,8 @@ def outfeed_dequeue_tuple_v2(
         ...     dtypes, shapes = [tf.float32, tf.int32], [[8], []]
         ...     return outfeed_dequeue_tuple_v2(core, dtypes, shapes)
     """
-    if _unknown:
-        raise OutfeedDequeueTupleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedDequeueTupleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

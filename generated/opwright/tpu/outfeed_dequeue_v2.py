@@ -90,6 +90,8 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
         device_ordinal: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OutfeedDequeueV2[UDtype]:
         """Takes a tensor out of a TPU core's outfeed, the core an input.
 
@@ -121,6 +123,8 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
             ... def logged(core):
             ...     return outfeed_dequeue_v2(core, tf.float32, [8])
         """
+        if _unknown or _surplus:
+            raise OutfeedDequeueV2._create_refused(_surplus, _unknown)
         op: OutfeedDequeueV2[UDtype] = new(OutfeedDequeueV2)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def outfeed_dequeue_v2(
     device_ordinal: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -191,8 +195,8 @@ def outfeed_dequeue_v2(
         ... def logged(core):
         ...     return outfeed_dequeue_v2(core, tf.float32, [8])
     """
-    if _unknown:
-        raise OutfeedDequeueV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedDequeueV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

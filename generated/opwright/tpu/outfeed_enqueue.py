@@ -69,7 +69,9 @@ class OutfeedEnqueue(Op):
         return OutfeedEnqueueInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[UDtype]) -> OutfeedEnqueue:
+    def create(
+        scope: Scope, input: AnyOperand[UDtype], *_surplus: Never, **_unknown: Never
+    ) -> OutfeedEnqueue:
         """Puts a tensor into a TPU core's outfeed, in a compiled program.
 
         The host takes it out with OutfeedDequeue, while the program goes on: so losses
@@ -94,6 +96,8 @@ class OutfeedEnqueue(Op):
             ...     outfeed_enqueue(tf.reduce_mean(images))
             ...     return images
         """
+        if _unknown or _surplus:
+            raise OutfeedEnqueue._create_refused(_surplus, _unknown)
         op: OutfeedEnqueue = new(OutfeedEnqueue)
         fast_path_error = None
         try:
@@ -107,7 +111,10 @@ class OutfeedEnqueue(Op):
 
 @explained
 def outfeed_enqueue(
-    input: AnyOperand[UDtype], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[UDtype],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Puts a tensor into a TPU core's outfeed, in a compiled program.
 
@@ -134,8 +141,8 @@ def outfeed_enqueue(
         ...     outfeed_enqueue(tf.reduce_mean(images))
         ...     return images
     """
-    if _unknown:
-        raise OutfeedEnqueue._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedEnqueue._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -66,7 +66,10 @@ class OutfeedEnqueueTuple(Op):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[AnyOperand[AnyDType]]
+        scope: Scope,
+        inputs: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OutfeedEnqueueTuple:
         """Puts several tensors into a TPU core's outfeed, in a compiled program.
 
@@ -91,6 +94,8 @@ class OutfeedEnqueueTuple(Op):
             ...     outfeed_enqueue_tuple([tf.reduce_mean(images), labels])
             ...     return images
         """
+        if _unknown or _surplus:
+            raise OutfeedEnqueueTuple._create_refused(_surplus, _unknown)
         op: OutfeedEnqueueTuple = new(OutfeedEnqueueTuple)
         fast_path_error = None
         try:
@@ -105,7 +110,7 @@ class OutfeedEnqueueTuple(Op):
 @explained
 def outfeed_enqueue_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -133,8 +138,8 @@ def outfeed_enqueue_tuple(
         ...     outfeed_enqueue_tuple([tf.reduce_mean(images), labels])
         ...     return images
     """
-    if _unknown:
-        raise OutfeedEnqueueTuple._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OutfeedEnqueueTuple._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -96,7 +96,10 @@ class Prelinearize(TensorOp[TVariant]):
             *,
             shape: ShapeLike = default(()),
             layout: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(shape=shape, layout=layout)
 
         def with_shape(self, shape: ShapeLike) -> Self:
@@ -111,7 +114,7 @@ class Prelinearize(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[UDtype], *options: Options
+        scope: Scope, input: AnyOperand[UDtype], *options: Options, **_unknown: Never
     ) -> Prelinearize:
         """Lays a tensor out as a TPU's infeed wants it.
 
@@ -142,6 +145,8 @@ class Prelinearize(TensorOp[TVariant]):
             ... def ahead(images):
             ...     return prelinearize(images, shape=[8, 224, 224, 3])
         """
+        if _unknown:
+            raise Prelinearize._create_refused((), _unknown)
         op: Prelinearize = new(Prelinearize)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -175,7 +180,7 @@ MERGE = Prelinearize.Options.merge
 @explained
 def prelinearize(
     input: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     shape: ShapeLike = (),
     layout: Sequence[int] = (),
     name: str | None = None,
@@ -209,8 +214,8 @@ def prelinearize(
         ... def ahead(images):
         ...     return prelinearize(images, shape=[8, 224, 224, 3])
     """
-    if _unknown:
-        raise Prelinearize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Prelinearize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -92,7 +92,10 @@ class PrelinearizeTuple(TensorOp[TVariant]):
             self,
             *,
             layouts: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(layouts=layouts)
 
         def with_layouts(self, layouts: Sequence[int]) -> Self:
@@ -108,6 +111,7 @@ class PrelinearizeTuple(TensorOp[TVariant]):
         inputs: Sequence[AnyOperand[AnyDType]],
         shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> PrelinearizeTuple:
         """Lays several tensors out as a TPU's infeed wants them.
 
@@ -139,6 +143,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
             ... def ahead(images, labels):
             ...     return prelinearize_tuple([images, labels], [[8, 28, 28], [8]])
         """
+        if _unknown:
+            raise PrelinearizeTuple._create_refused((), _unknown)
         op: PrelinearizeTuple = new(PrelinearizeTuple)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -173,7 +179,7 @@ MERGE = PrelinearizeTuple.Options.merge
 def prelinearize_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     layouts: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -208,8 +214,8 @@ def prelinearize_tuple(
         ... def ahead(images, labels):
         ...     return prelinearize_tuple([images, labels], [[8, 28, 28], [8]])
     """
-    if _unknown:
-        raise PrelinearizeTuple._unknown(_unknown)
+    if _unknown or _surplus:
+        raise PrelinearizeTuple._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -89,7 +89,11 @@ class RecvTPUEmbeddingActivations(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_outputs: int, config: MessageLike
+        scope: Scope,
+        num_outputs: int,
+        config: MessageLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RecvTPUEmbeddingActivations:
         """Waits for a step's lookup and returns its embedding activations.
 
@@ -137,6 +141,8 @@ class RecvTPUEmbeddingActivations(Op):
             [[0.]
              [0.]]
         """
+        if _unknown or _surplus:
+            raise RecvTPUEmbeddingActivations._create_refused(_surplus, _unknown)
         op: RecvTPUEmbeddingActivations = new(RecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
@@ -160,7 +166,11 @@ class RecvTPUEmbeddingActivations(Op):
 
 @explained
 def recv_tpu_embedding_activations(
-    num_outputs: int, config: MessageLike, *, name: str | None = None, **_unknown: Never
+    num_outputs: int,
+    config: MessageLike,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> list[Output[TFloat32]]:
     """Waits for a step's lookup and returns its embedding activations.
 
@@ -208,8 +218,8 @@ def recv_tpu_embedding_activations(
         [[0.]
          [0.]]
     """
-    if _unknown:
-        raise RecvTPUEmbeddingActivations._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RecvTPUEmbeddingActivations._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

@@ -152,6 +152,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         config: MessageLike,
         num_shards: int,
         shard_id: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RetrieveAllTPUEmbeddingParameters:
         """Reads all tables and their slots from TPU memory.
 
@@ -224,6 +226,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
             >>> print(found.parameters[0].shape, found.auxiliary7[0].shape)
             (3, 1) (0, 0)
         """
+        if _unknown or _surplus:
+            raise RetrieveAllTPUEmbeddingParameters._create_refused(_surplus, _unknown)
         op: RetrieveAllTPUEmbeddingParameters = new(RetrieveAllTPUEmbeddingParameters)
         fast_path_error = None
         try:
@@ -272,7 +276,7 @@ def retrieve_all_tpu_embedding_parameters(
     config: MessageLike,
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> RetrieveAllTPUEmbeddingParametersOutputs:
@@ -339,8 +343,8 @@ def retrieve_all_tpu_embedding_parameters(
         >>> print(found.parameters[0].shape, found.auxiliary7[0].shape)
         (3, 1) (0, 0)
     """
-    if _unknown:
-        raise RetrieveAllTPUEmbeddingParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveAllTPUEmbeddingParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveAllTPUEmbeddingParametersOutputs
     try:

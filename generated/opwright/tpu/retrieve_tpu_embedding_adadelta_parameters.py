@@ -143,7 +143,10 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -161,7 +164,11 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingAdadeltaParameters:
         """Reads a table trained by Adadelta from TPU memory.
 
@@ -225,6 +232,8 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
             array([[1.],
                    [2.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingAdadeltaParameters._create_refused((), _unknown)
         op: RetrieveTPUEmbeddingAdadeltaParameters = new(
             RetrieveTPUEmbeddingAdadeltaParameters
         )
@@ -272,7 +281,7 @@ MERGE = RetrieveTPUEmbeddingAdadeltaParameters.Options.merge
 def retrieve_tpu_embedding_adadelta_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -339,8 +348,8 @@ def retrieve_tpu_embedding_adadelta_parameters(
         array([[1.],
                [2.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingAdadeltaParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingAdadeltaParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdadeltaParametersOutputs
     try:

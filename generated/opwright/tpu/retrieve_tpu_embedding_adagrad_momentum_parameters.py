@@ -145,7 +145,10 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -163,7 +166,11 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingAdagradMomentumParameters:
         """Reads a table trained by Adagrad with momentum from TPU memory.
 
@@ -226,6 +233,10 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
             array([[0.],
                    [0.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingAdagradMomentumParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingAdagradMomentumParameters = new(
             RetrieveTPUEmbeddingAdagradMomentumParameters
         )
@@ -273,7 +284,7 @@ MERGE = RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge
 def retrieve_tpu_embedding_adagrad_momentum_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -340,8 +351,8 @@ def retrieve_tpu_embedding_adagrad_momentum_parameters(
         array([[0.],
                [0.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingAdagradMomentumParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdagradMomentumParametersOutputs
     try:

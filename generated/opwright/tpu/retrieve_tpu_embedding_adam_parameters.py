@@ -143,7 +143,10 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -161,7 +164,11 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingADAMParameters:
         """Reads a table trained by Adam from TPU memory.
 
@@ -226,6 +233,8 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
             >>> retrieve_tpu_embedding_adam_parameters(1, 0, table_id=0).velocities.numpy()
             array([[5.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingADAMParameters._create_refused((), _unknown)
         op: RetrieveTPUEmbeddingADAMParameters = new(RetrieveTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +280,7 @@ MERGE = RetrieveTPUEmbeddingADAMParameters.Options.merge
 def retrieve_tpu_embedding_adam_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -340,8 +349,8 @@ def retrieve_tpu_embedding_adam_parameters(
         >>> retrieve_tpu_embedding_adam_parameters(1, 0, table_id=0).velocities.numpy()
         array([[5.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingADAMParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingADAMParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingADAMParametersOutputs
     try:

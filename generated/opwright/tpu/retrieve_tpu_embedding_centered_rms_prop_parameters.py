@@ -149,7 +149,10 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -167,7 +170,11 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingCenteredRMSPropParameters:
         """Reads a table trained by centered RMSProp from TPU memory.
 
@@ -231,6 +238,10 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
             array([[0.],
                    [0.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingCenteredRMSPropParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingCenteredRMSPropParameters = new(
             RetrieveTPUEmbeddingCenteredRMSPropParameters
         )
@@ -278,7 +289,7 @@ MERGE = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options.merge
 def retrieve_tpu_embedding_centered_rms_prop_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -346,8 +357,8 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
         array([[0.],
                [0.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingCenteredRMSPropParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs
     try:

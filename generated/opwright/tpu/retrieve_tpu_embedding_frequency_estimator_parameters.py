@@ -140,7 +140,10 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -158,7 +161,11 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingFrequencyEstimatorParameters:
         """Reads a table trained by frequency estimation from TPU memory.
 
@@ -220,6 +227,10 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
             ...     num_shards=1, shard_id=0, table_name="films").last_hit_step.numpy()
             array([[0.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingFrequencyEstimatorParameters = new(
             RetrieveTPUEmbeddingFrequencyEstimatorParameters
         )
@@ -267,7 +278,7 @@ MERGE = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 def retrieve_tpu_embedding_frequency_estimator_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -332,8 +343,10 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
         ...     num_shards=1, shard_id=0, table_name="films").last_hit_step.numpy()
         array([[0.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs
     try:

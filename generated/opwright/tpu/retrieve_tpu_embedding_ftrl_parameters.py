@@ -145,7 +145,10 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -163,7 +166,11 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingFTRLParameters:
         """Reads a table trained by FTRL from TPU memory.
 
@@ -230,6 +237,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
             >>> retrieve_tpu_embedding_ftrl_parameters(1, 0, table_id=0).linears.numpy()
             array([[5.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingFTRLParameters._create_refused((), _unknown)
         op: RetrieveTPUEmbeddingFTRLParameters = new(RetrieveTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -275,7 +284,7 @@ MERGE = RetrieveTPUEmbeddingFTRLParameters.Options.merge
 def retrieve_tpu_embedding_ftrl_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -346,8 +355,8 @@ def retrieve_tpu_embedding_ftrl_parameters(
         >>> retrieve_tpu_embedding_ftrl_parameters(1, 0, table_id=0).linears.numpy()
         array([[5.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingFTRLParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingFTRLParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFTRLParametersOutputs
     try:

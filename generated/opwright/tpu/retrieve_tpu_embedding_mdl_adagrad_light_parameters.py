@@ -147,7 +147,10 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -165,7 +168,11 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingMDLAdagradLightParameters:
         """Reads a table trained by MDL Adagrad Light from TPU memory.
 
@@ -227,6 +234,10 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
             >>> len(retrieve_tpu_embedding_mdl_adagrad_light_parameters(1, 0, table_id=0))
             4
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingMDLAdagradLightParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingMDLAdagradLightParameters = new(
             RetrieveTPUEmbeddingMDLAdagradLightParameters
         )
@@ -274,7 +285,7 @@ MERGE = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge
 def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -340,8 +351,8 @@ def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
         >>> len(retrieve_tpu_embedding_mdl_adagrad_light_parameters(1, 0, table_id=0))
         4
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingMDLAdagradLightParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs
     try:

@@ -136,7 +136,10 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -154,7 +157,11 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingMomentumParameters:
         """Reads a table trained by momentum from TPU memory.
 
@@ -213,6 +220,8 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
             >>> retrieve_tpu_embedding_momentum_parameters(1, 0, table_id=0).momenta.numpy()
             array([[3.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingMomentumParameters._create_refused((), _unknown)
         op: RetrieveTPUEmbeddingMomentumParameters = new(
             RetrieveTPUEmbeddingMomentumParameters
         )
@@ -260,7 +269,7 @@ MERGE = RetrieveTPUEmbeddingMomentumParameters.Options.merge
 def retrieve_tpu_embedding_momentum_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -323,8 +332,8 @@ def retrieve_tpu_embedding_momentum_parameters(
         >>> retrieve_tpu_embedding_momentum_parameters(1, 0, table_id=0).momenta.numpy()
         array([[3.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingMomentumParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingMomentumParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingMomentumParametersOutputs
     try:

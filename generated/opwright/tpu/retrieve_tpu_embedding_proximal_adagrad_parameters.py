@@ -141,7 +141,10 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -159,7 +162,11 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingProximalAdagradParameters:
         """Reads a table trained by proximal Adagrad from TPU memory.
 
@@ -221,6 +228,10 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
             array([[0.],
                    [0.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingProximalAdagradParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingProximalAdagradParameters = new(
             RetrieveTPUEmbeddingProximalAdagradParameters
         )
@@ -268,7 +279,7 @@ MERGE = RetrieveTPUEmbeddingProximalAdagradParameters.Options.merge
 def retrieve_tpu_embedding_proximal_adagrad_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -334,8 +345,8 @@ def retrieve_tpu_embedding_proximal_adagrad_parameters(
         array([[0.],
                [0.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingProximalAdagradParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingProximalAdagradParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingProximalAdagradParametersOutputs
     try:

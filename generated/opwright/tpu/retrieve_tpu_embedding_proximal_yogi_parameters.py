@@ -142,7 +142,10 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -160,7 +163,11 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingProximalYogiParameters:
         """Reads a table trained by proximal Yogi from TPU memory.
 
@@ -220,6 +227,10 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
             array([[1.],
                    [2.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingProximalYogiParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingProximalYogiParameters = new(
             RetrieveTPUEmbeddingProximalYogiParameters
         )
@@ -267,7 +278,7 @@ MERGE = RetrieveTPUEmbeddingProximalYogiParameters.Options.merge
 def retrieve_tpu_embedding_proximal_yogi_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -331,8 +342,8 @@ def retrieve_tpu_embedding_proximal_yogi_parameters(
         array([[1.],
                [2.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingProximalYogiParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingProximalYogiParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingProximalYogiParametersOutputs
     try:

@@ -142,7 +142,10 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -160,7 +163,11 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingRMSPropParameters:
         """Reads a table trained by RMSProp from TPU memory.
 
@@ -222,6 +229,8 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
             array([[1.],
                    [2.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingRMSPropParameters._create_refused((), _unknown)
         op: RetrieveTPUEmbeddingRMSPropParameters = new(
             RetrieveTPUEmbeddingRMSPropParameters
         )
@@ -269,7 +278,7 @@ MERGE = RetrieveTPUEmbeddingRMSPropParameters.Options.merge
 def retrieve_tpu_embedding_rms_prop_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -335,8 +344,8 @@ def retrieve_tpu_embedding_rms_prop_parameters(
         array([[1.],
                [2.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingRMSPropParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingRMSPropParameters._refused(_surplus, _unknown)
     fast_path_error = None
     _result: RetrieveTPUEmbeddingRMSPropParametersOutputs
     try:

@@ -122,7 +122,10 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:
@@ -140,7 +143,11 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
 
     @staticmethod
     def create(
-        scope: Scope, num_shards: int, shard_id: int, *options: Options
+        scope: Scope,
+        num_shards: int,
+        shard_id: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> RetrieveTPUEmbeddingStochasticGradientDescentParameters:
         """Reads a table trained by gradient descent from TPU memory.
 
@@ -198,6 +205,10 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
             array([[0.],
                    [0.]], dtype=float32)
         """
+        if _unknown:
+            raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._create_refused(
+                (), _unknown
+            )
         op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = new(
             RetrieveTPUEmbeddingStochasticGradientDescentParameters
         )
@@ -245,7 +256,7 @@ MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     num_shards: int,
     shard_id: int,
-    *,
+    *_surplus: Never,
     table_id: int = -1,
     table_name: StringLike = "",
     config: MessageLike = "",
@@ -308,8 +319,10 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
         array([[0.],
                [0.]], dtype=float32)
     """
-    if _unknown:
-        raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Output[TFloat32]
     try:

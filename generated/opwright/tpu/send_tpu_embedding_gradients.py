@@ -97,6 +97,8 @@ class SendTPUEmbeddingGradients(Op):
         inputs: Sequence[Operand[TFloat32]],
         learning_rates: Sequence[Operand[TFloat32]],
         config: MessageLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SendTPUEmbeddingGradients:
         """Updates the embedding tables from a step's gradients.
 
@@ -141,6 +143,8 @@ class SendTPUEmbeddingGradients(Op):
             >>> (found,) = opwright.tpu.recv_tpu_embedding_activations(1, config)
             >>> send_tpu_embedding_gradients([found + 1], [], config)
         """
+        if _unknown or _surplus:
+            raise SendTPUEmbeddingGradients._create_refused(_surplus, _unknown)
         op: SendTPUEmbeddingGradients = new(SendTPUEmbeddingGradients)
         fast_path_error = None
         try:
@@ -167,7 +171,7 @@ def send_tpu_embedding_gradients(
     inputs: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],
     config: MessageLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -213,8 +217,8 @@ def send_tpu_embedding_gradients(
         >>> (found,) = opwright.tpu.recv_tpu_embedding_activations(1, config)
         >>> send_tpu_embedding_gradients([found + 1], [], config)
     """
-    if _unknown:
-        raise SendTPUEmbeddingGradients._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SendTPUEmbeddingGradients._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -57,7 +57,9 @@ class ShutdownDistributedTPU(Op):
         return ShutdownDistributedTPUInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> ShutdownDistributedTPU:
+    def create(
+        scope: Scope, *_surplus: Never, **_unknown: Never
+    ) -> ShutdownDistributedTPU:
         """Shuts the TPU system of a job down.
 
         The opposite of ConfigureDistributedTPU: programs are gone, and embedding tables
@@ -83,6 +85,8 @@ class ShutdownDistributedTPU(Op):
             >>> bool(opwright.tpu.is_tpu_embedding_initialized())
             False
         """
+        if _unknown or _surplus:
+            raise ShutdownDistributedTPU._create_refused(_surplus, _unknown)
         op: ShutdownDistributedTPU = new(ShutdownDistributedTPU)
         fast_path_error = None
         try:
@@ -96,7 +100,7 @@ class ShutdownDistributedTPU(Op):
 
 @explained
 def shutdown_distributed_tpu(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
     """Shuts the TPU system of a job down.
 
@@ -123,8 +127,8 @@ def shutdown_distributed_tpu(
         >>> bool(opwright.tpu.is_tpu_embedding_initialized())
         False
     """
-    if _unknown:
-        raise ShutdownDistributedTPU._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShutdownDistributedTPU._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -65,7 +65,7 @@ class ShutdownTPUSystem(TensorOp[TBool]):
         return ShutdownTPUSystemInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> ShutdownTPUSystem:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> ShutdownTPUSystem:
         """Shuts the TPU system down, and says that it went well.
 
         Does as ShutdownDistributedTPU does: programs are gone, and embedding tables
@@ -93,6 +93,8 @@ class ShutdownTPUSystem(TensorOp[TBool]):
             >>> bool(shutdown_tpu_system())
             True
         """
+        if _unknown or _surplus:
+            raise ShutdownTPUSystem._create_refused(_surplus, _unknown)
         op: ShutdownTPUSystem = new(ShutdownTPUSystem)
         fast_path_error = None
         try:
@@ -105,7 +107,9 @@ class ShutdownTPUSystem(TensorOp[TBool]):
 
 
 @explained
-def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output[TBool]:
+def shutdown_tpu_system(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TBool]:
     """Shuts the TPU system down, and says that it went well.
 
     Does as ShutdownDistributedTPU does: programs are gone, and embedding tables with
@@ -133,8 +137,8 @@ def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output
         >>> bool(shutdown_tpu_system())
         True
     """
-    if _unknown:
-        raise ShutdownTPUSystem._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ShutdownTPUSystem._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

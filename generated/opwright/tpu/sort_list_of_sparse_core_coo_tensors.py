@@ -140,6 +140,8 @@ class SortListOfSparseCoreCooTensors(Op):
         max_ids_per_sparse_core: int,
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SortListOfSparseCoreCooTensors:
         """Sorts a SparseCore's triples by the shard that has their row.
 
@@ -205,6 +207,8 @@ class SortListOfSparseCoreCooTensors(Op):
             >>> [one.numpy().tolist() for one in ordered]
             [[0, 1, 0], [0, 1, 1], [1.0, 1.0, 1.0], [0, 2, 3]]
         """
+        if _unknown or _surplus:
+            raise SortListOfSparseCoreCooTensors._create_refused(_surplus, _unknown)
         op: SortListOfSparseCoreCooTensors = new(SortListOfSparseCoreCooTensors)
         fast_path_error = None
         try:
@@ -277,7 +281,7 @@ def sort_list_of_sparse_core_coo_tensors(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SortListOfSparseCoreCooTensorsOutputs:
@@ -344,8 +348,8 @@ def sort_list_of_sparse_core_coo_tensors(
         >>> [one.numpy().tolist() for one in ordered]
         [[0, 1, 0], [0, 1, 1], [1.0, 1.0, 1.0], [0, 2, 3]]
     """
-    if _unknown:
-        raise SortListOfSparseCoreCooTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SortListOfSparseCoreCooTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SortListOfSparseCoreCooTensorsOutputs
     try:

@@ -143,7 +143,10 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
             self,
             *,
             config: MessageLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(config=config)
 
         def with_config(self, config: MessageLike) -> Self:
@@ -161,6 +164,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         float_type: type[UFloatType] | DTypeLike,
         tuple_mask: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SplitDedupData[UIntegerType, UFloatType]:
         """Splits deduplication data into one integer and one float vector.
 
@@ -214,6 +218,8 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
             >>> print(ids.numpy(), weights.numpy())
             [1 2 3] [0.5]
         """
+        if _unknown:
+            raise SplitDedupData._create_refused((), _unknown)
         op: SplitDedupData[UIntegerType, UFloatType] = new(SplitDedupData)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def split_dedup_data(
     integer_type: type[UIntegerType] | DTypeLike,
     float_type: type[UFloatType] | DTypeLike,
     tuple_mask: StringLike,
-    *,
+    *_surplus: Never,
     config: MessageLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -316,8 +322,8 @@ def split_dedup_data(
         >>> print(ids.numpy(), weights.numpy())
         [1 2 3] [0.5]
     """
-    if _unknown:
-        raise SplitDedupData._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SplitDedupData._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SplitDedupDataOutputs[UIntegerType, UFloatType]
     try:

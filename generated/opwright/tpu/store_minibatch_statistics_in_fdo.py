@@ -94,6 +94,8 @@ class StoreMinibatchStatisticsInFdo(Op):
         num_sc_per_chip: int,
         table_name: StringLike,
         mini_batch_splits: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> StoreMinibatchStatisticsInFdo:
         """Records how many ids a batch asked for, for the next compilation.
 
@@ -131,6 +133,8 @@ class StoreMinibatchStatisticsInFdo(Op):
             ...     store_minibatch_statistics_in_fdo(
             ...         key, found.max_ids, found.max_uniques, 64, 1, 16, 4, "films", "")
         """
+        if _unknown or _surplus:
+            raise StoreMinibatchStatisticsInFdo._create_refused(_surplus, _unknown)
         op: StoreMinibatchStatisticsInFdo = new(StoreMinibatchStatisticsInFdo)
         fast_path_error = None
         try:
@@ -199,7 +203,7 @@ def store_minibatch_statistics_in_fdo(
     num_sc_per_chip: int,
     table_name: StringLike,
     mini_batch_splits: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -238,8 +242,8 @@ def store_minibatch_statistics_in_fdo(
         ...     store_minibatch_statistics_in_fdo(
         ...         key, found.max_ids, found.max_uniques, 64, 1, 16, 4, "films", "")
     """
-    if _unknown:
-        raise StoreMinibatchStatisticsInFdo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StoreMinibatchStatisticsInFdo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -75,7 +75,10 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
 
     @staticmethod
     def create(
-        scope: Scope, tensors: Sequence[AnyOperand[AnyDType]]
+        scope: Scope,
+        tensors: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUAnnotateTensorsWithDynamicShape:
         """Marks tensors on a TPU as ones whose sizes may be smaller than they look.
 
@@ -103,6 +106,8 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
             ... def mark(ids, gains):
             ...     return tpu_annotate_tensors_with_dynamic_shape([ids, gains])
         """
+        if _unknown or _surplus:
+            raise TPUAnnotateTensorsWithDynamicShape._create_refused(_surplus, _unknown)
         op: TPUAnnotateTensorsWithDynamicShape = new(TPUAnnotateTensorsWithDynamicShape)
         fast_path_error = None
         try:
@@ -122,7 +127,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
 @explained
 def tpu_annotate_tensors_with_dynamic_shape(
     tensors: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -152,8 +157,8 @@ def tpu_annotate_tensors_with_dynamic_shape(
         ... def mark(ids, gains):
         ...     return tpu_annotate_tensors_with_dynamic_shape([ids, gains])
     """
-    if _unknown:
-        raise TPUAnnotateTensorsWithDynamicShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUAnnotateTensorsWithDynamicShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -63,7 +63,9 @@ class TPUCompilationResult(TensorOp[TString]):
         return TPUCompilationResultInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> TPUCompilationResult:
+    def create(
+        scope: Scope, *_surplus: Never, **_unknown: Never
+    ) -> TPUCompilationResult:
         """Tells whether a replicated TPU computation compiled.
 
         Stands beside a computation that tf.compat.v1.tpu.replicate makes, tied to it by
@@ -91,6 +93,8 @@ class TPUCompilationResult(TensorOp[TString]):
             ... def status():
             ...     return tpu_compilation_result()
         """
+        if _unknown or _surplus:
+            raise TPUCompilationResult._create_refused(_surplus, _unknown)
         op: TPUCompilationResult = new(TPUCompilationResult)
         fast_path_error = None
         try:
@@ -104,7 +108,7 @@ class TPUCompilationResult(TensorOp[TString]):
 
 @explained
 def tpu_compilation_result(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Tells whether a replicated TPU computation compiled.
 
@@ -132,8 +136,8 @@ def tpu_compilation_result(
         ... def status():
         ...     return tpu_compilation_result()
     """
-    if _unknown:
-        raise TPUCompilationResult._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUCompilationResult._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -118,6 +118,8 @@ class TPUCompile(Op):
         num_computations: int,
         function: FunctionLike,
         metadata: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUCompile:
         """Compiles a function for TPUs, ahead of the ops that run it.
 
@@ -166,6 +168,8 @@ class TPUCompile(Op):
             ...     opwright.tpu.tpu_compile_succeeded_assert(compiled.compilation_status)
             ...     return compiled.program
         """
+        if _unknown or _surplus:
+            raise TPUCompile._create_refused(_surplus, _unknown)
         op: TPUCompile = new(TPUCompile)
         fast_path_error = None
         try:
@@ -209,7 +213,7 @@ def tpu_compile(
     num_computations: int,
     function: FunctionLike,
     metadata: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> TPUCompileOutputs:
@@ -259,8 +263,8 @@ def tpu_compile(
         ...     opwright.tpu.tpu_compile_succeeded_assert(compiled.compilation_status)
         ...     return compiled.program
     """
-    if _unknown:
-        raise TPUCompile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUCompile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: TPUCompileOutputs
     try:

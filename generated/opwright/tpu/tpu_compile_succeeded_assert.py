@@ -60,7 +60,10 @@ class TPUCompileSucceededAssert(Op):
 
     @staticmethod
     def create(
-        scope: Scope, compilation_status: StringOperand
+        scope: Scope,
+        compilation_status: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUCompileSucceededAssert:
         """Fails where a TPU program did not compile.
 
@@ -86,6 +89,8 @@ class TPUCompileSucceededAssert(Op):
             ... def check(compiled):
             ...     tpu_compile_succeeded_assert(compiled.compilation_status)
         """
+        if _unknown or _surplus:
+            raise TPUCompileSucceededAssert._create_refused(_surplus, _unknown)
         op: TPUCompileSucceededAssert = new(TPUCompileSucceededAssert)
         fast_path_error = None
         try:
@@ -104,7 +109,10 @@ class TPUCompileSucceededAssert(Op):
 
 @explained
 def tpu_compile_succeeded_assert(
-    compilation_status: StringOperand, *, name: str | None = None, **_unknown: Never
+    compilation_status: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Fails where a TPU program did not compile.
 
@@ -131,8 +139,8 @@ def tpu_compile_succeeded_assert(
         ... def check(compiled):
         ...     tpu_compile_succeeded_assert(compiled.compilation_status)
     """
-    if _unknown:
-        raise TPUCompileSucceededAssert._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUCompileSucceededAssert._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -79,6 +79,8 @@ class TPUCopyWithDynamicShape(Op):
         scope: Scope,
         tensors: Sequence[AnyOperand[AnyDType]],
         unpadded_sizes: Sequence[Operand[TInt32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUCopyWithDynamicShape:
         """Copies tensors to a TPU, as far as they are filled.
 
@@ -109,6 +111,8 @@ class TPUCopyWithDynamicShape(Op):
             ... def send(ids, gains, used):
             ...     return tpu_copy_with_dynamic_shape([ids, gains], [used, used])
         """
+        if _unknown or _surplus:
+            raise TPUCopyWithDynamicShape._create_refused(_surplus, _unknown)
         op: TPUCopyWithDynamicShape = new(TPUCopyWithDynamicShape)
         fast_path_error = None
         try:
@@ -134,7 +138,7 @@ class TPUCopyWithDynamicShape(Op):
 def tpu_copy_with_dynamic_shape(
     tensors: Sequence[AnyOperand[AnyDType]],
     unpadded_sizes: Sequence[Operand[TInt32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -167,8 +171,8 @@ def tpu_copy_with_dynamic_shape(
         ... def send(ids, gains, used):
         ...     return tpu_copy_with_dynamic_shape([ids, gains], [used, used])
     """
-    if _unknown:
-        raise TPUCopyWithDynamicShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUCopyWithDynamicShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

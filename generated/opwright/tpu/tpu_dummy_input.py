@@ -83,7 +83,11 @@ class TPUDummyInput(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, dtype: type[UDtype] | DTypeLike, shape: ShapeLike
+        scope: Scope,
+        dtype: type[UDtype] | DTypeLike,
+        shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUDummyInput[UDtype]:
         """Stands in for an input of a TPU program that is not there yet.
 
@@ -112,6 +116,8 @@ class TPUDummyInput(TensorOp[Dtype]):
             ... def step():
             ...     return tpu_dummy_input(tf.float32, [8, 128])
         """
+        if _unknown or _surplus:
+            raise TPUDummyInput._create_refused(_surplus, _unknown)
         op: TPUDummyInput[UDtype] = new(TPUDummyInput)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class TPUDummyInput(TensorOp[Dtype]):
 def tpu_dummy_input(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -166,8 +172,8 @@ def tpu_dummy_input(
         ... def step():
         ...     return tpu_dummy_input(tf.float32, [8, 128])
     """
-    if _unknown:
-        raise TPUDummyInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUDummyInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -79,6 +79,8 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
         sliced_activations: Operand[TFloat32],
         table_id: int,
         lookup_id: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUEmbeddingActivations:
         """Ties activations to a variable, so that they have a gradient.
 
@@ -114,6 +116,8 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
             array([[0.5, 1. ],
                    [2. , 0. ]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise TPUEmbeddingActivations._create_refused(_surplus, _unknown)
         op: TPUEmbeddingActivations = new(TPUEmbeddingActivations)
         fast_path_error = None
         try:
@@ -146,7 +150,7 @@ def tpu_embedding_activations(
     sliced_activations: Operand[TFloat32],
     table_id: int,
     lookup_id: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -184,8 +188,8 @@ def tpu_embedding_activations(
         array([[0.5, 1. ],
                [2. , 0. ]], dtype=float32)
     """
-    if _unknown:
-        raise TPUEmbeddingActivations._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUEmbeddingActivations._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -84,6 +84,8 @@ class TPUExecute(Op):
         args: Sequence[AnyOperand[AnyDType]],
         key: StringOperand,
         Tresults: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUExecute:
         """Runs a compiled program on a TPU core.
 
@@ -114,6 +116,8 @@ class TPUExecute(Op):
             ... def run(images, key):
             ...     return tpu_execute([images], key, [tf.float32])
         """
+        if _unknown or _surplus:
+            raise TPUExecute._create_refused(_surplus, _unknown)
         op: TPUExecute = new(TPUExecute)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ def tpu_execute(
     args: Sequence[AnyOperand[AnyDType]],
     key: StringOperand,
     Tresults: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -170,8 +174,8 @@ def tpu_execute(
         ... def run(images, key):
         ...     return tpu_execute([images], key, [tf.float32])
     """
-    if _unknown:
-        raise TPUExecute._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUExecute._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

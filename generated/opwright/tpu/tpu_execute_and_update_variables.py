@@ -92,6 +92,8 @@ class TPUExecuteAndUpdateVariables(Op):
         Tresults: Sequence[AnyDTypeLike],
         device_var_reads_indices: Sequence[int],
         device_var_updates_indices: Sequence[int],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUExecuteAndUpdateVariables:
         """Runs a compiled program on a TPU core, and updates variables in place.
 
@@ -128,6 +130,8 @@ class TPUExecuteAndUpdateVariables(Op):
             ...     return tpu_execute_and_update_variables(
             ...         [weights.handle, images], key, [tf.float32], [0], [0])
         """
+        if _unknown or _surplus:
+            raise TPUExecuteAndUpdateVariables._create_refused(_surplus, _unknown)
         op: TPUExecuteAndUpdateVariables = new(TPUExecuteAndUpdateVariables)
         fast_path_error = None
         try:
@@ -167,7 +171,7 @@ def tpu_execute_and_update_variables(
     Tresults: Sequence[AnyDTypeLike],
     device_var_reads_indices: Sequence[int],
     device_var_updates_indices: Sequence[int],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -206,8 +210,8 @@ def tpu_execute_and_update_variables(
         ...     return tpu_execute_and_update_variables(
         ...         [weights.handle, images], key, [tf.float32], [0], [0])
     """
-    if _unknown:
-        raise TPUExecuteAndUpdateVariables._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUExecuteAndUpdateVariables._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

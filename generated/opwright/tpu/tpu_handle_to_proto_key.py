@@ -67,7 +67,9 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         return TpuHandleToProtoKeyInputs(self)
 
     @staticmethod
-    def create(scope: Scope, uid: Operand[TInt64]) -> TpuHandleToProtoKey:
+    def create(
+        scope: Scope, uid: Operand[TInt64], *_surplus: Never, **_unknown: Never
+    ) -> TpuHandleToProtoKey:
         """Finds the keys of compiled TPU programs by their number.
 
         TPUCompile's cache knows a compilation by a number; its programs, one a core,
@@ -93,6 +95,8 @@ class TpuHandleToProtoKey(TensorOp[TString]):
             ... def keys(number):
             ...     return tpu_handle_to_proto_key(number)
         """
+        if _unknown or _surplus:
+            raise TpuHandleToProtoKey._create_refused(_surplus, _unknown)
         op: TpuHandleToProtoKey = new(TpuHandleToProtoKey)
         fast_path_error = None
         try:
@@ -117,7 +121,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
 
 @explained
 def tpu_handle_to_proto_key(
-    uid: Operand[TInt64], *, name: str | None = None, **_unknown: Never
+    uid: Operand[TInt64], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Finds the keys of compiled TPU programs by their number.
 
@@ -144,8 +148,8 @@ def tpu_handle_to_proto_key(
         ... def keys(number):
         ...     return tpu_handle_to_proto_key(number)
     """
-    if _unknown:
-        raise TpuHandleToProtoKey._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TpuHandleToProtoKey._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -64,7 +64,7 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
         return TPUOrdinalSelectorInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> TPUOrdinalSelector:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> TPUOrdinalSelector:
         """Names the TPU cores that a call should run on, in turn.
 
         For programs that serve requests: each call gets the next core of the host, so
@@ -92,6 +92,8 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
             ...     return opwright.tpu.tpu_partitioned_call(
             ...         [images], cores[0], [tf.float32], model)
         """
+        if _unknown or _surplus:
+            raise TPUOrdinalSelector._create_refused(_surplus, _unknown)
         op: TPUOrdinalSelector = new(TPUOrdinalSelector)
         fast_path_error = None
         try:
@@ -107,7 +109,7 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
 
 @explained
 def tpu_ordinal_selector(
-    *, name: str | None = None, **_unknown: Never
+    *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
     """Names the TPU cores that a call should run on, in turn.
 
@@ -136,8 +138,8 @@ def tpu_ordinal_selector(
         ...     return opwright.tpu.tpu_partitioned_call(
         ...         [images], cores[0], [tf.float32], model)
     """
-    if _unknown:
-        raise TPUOrdinalSelector._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUOrdinalSelector._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -99,7 +99,10 @@ class TPUPartitionedCall(Op):
             self,
             *,
             autotuner_thresh: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(autotuner_thresh=autotuner_thresh)
 
         def with_autotuner_thresh(self, autotuner_thresh: int) -> Self:
@@ -117,6 +120,7 @@ class TPUPartitionedCall(Op):
         Tout: Sequence[AnyDTypeLike],
         f: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TPUPartitionedCall:
         """Runs a function on a TPU core that is chosen when it runs.
 
@@ -153,6 +157,8 @@ class TPUPartitionedCall(Op):
             ... def predict(images, model):
             ...     return tpu_partitioned_call([images], 0, [tf.float32], model)
         """
+        if _unknown:
+            raise TPUPartitionedCall._create_refused((), _unknown)
         op: TPUPartitionedCall = new(TPUPartitionedCall)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -201,7 +207,7 @@ def tpu_partitioned_call(
     device_ordinal: Operand[TInt32],
     Tout: Sequence[AnyDTypeLike],
     f: FunctionLike,
-    *,
+    *_surplus: Never,
     autotuner_thresh: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -240,8 +246,8 @@ def tpu_partitioned_call(
         ... def predict(images, model):
         ...     return tpu_partitioned_call([images], 0, [tf.float32], model)
     """
-    if _unknown:
-        raise TPUPartitionedCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUPartitionedCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -91,7 +91,10 @@ class TPUPartitionedInput(TensorOp[T]):
             self,
             *,
             partition_dim: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(partition_dim=partition_dim)
 
         def with_partition_dim(self, partition_dim: int) -> Self:
@@ -103,7 +106,10 @@ class TPUPartitionedInput(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[AnyOperand[U]], *options: Options
+        scope: Scope,
+        inputs: Sequence[AnyOperand[U]],
+        *options: Options,
+        **_unknown: Never,
     ) -> TPUPartitionedInput[U]:
         """Takes parts on several TPU cores for one tensor.
 
@@ -140,6 +146,8 @@ class TPUPartitionedInput(TensorOp[T]):
             ... def whole(upper, lower):
             ...     return tpu_partitioned_input([upper, lower], partition_dim=0)
         """
+        if _unknown:
+            raise TPUPartitionedInput._create_refused((), _unknown)
         op: TPUPartitionedInput[U] = new(TPUPartitionedInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +180,7 @@ MERGE = TPUPartitionedInput.Options.merge
 @explained
 def tpu_partitioned_input(
     inputs: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     partition_dim: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -209,8 +217,8 @@ def tpu_partitioned_input(
         ... def whole(upper, lower):
         ...     return tpu_partitioned_input([upper, lower], partition_dim=0)
     """
-    if _unknown:
-        raise TPUPartitionedInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUPartitionedInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,7 +97,10 @@ class TPUPartitionedInputV2(TensorOp[T]):
             self,
             *,
             is_packed: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(is_packed=is_packed)
 
         def with_is_packed(self, is_packed: bool) -> Self:
@@ -113,6 +116,7 @@ class TPUPartitionedInputV2(TensorOp[T]):
         inputs: Sequence[AnyOperand[U]],
         partition_dims: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> TPUPartitionedInputV2[U]:
         """Takes parts on several TPU cores for one tensor, cut along any axes.
 
@@ -149,6 +153,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
             ... def whole(parts):
             ...     return tpu_partitioned_input_v2(parts, partition_dims=[2, 2])
         """
+        if _unknown:
+            raise TPUPartitionedInputV2._create_refused((), _unknown)
         op: TPUPartitionedInputV2[U] = new(TPUPartitionedInputV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -187,7 +193,7 @@ MERGE = TPUPartitionedInputV2.Options.merge
 def tpu_partitioned_input_v2(
     inputs: Sequence[AnyOperand[U]],
     partition_dims: Sequence[int],
-    *,
+    *_surplus: Never,
     is_packed: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -227,8 +233,8 @@ def tpu_partitioned_input_v2(
         ... def whole(parts):
         ...     return tpu_partitioned_input_v2(parts, partition_dims=[2, 2])
     """
-    if _unknown:
-        raise TPUPartitionedInputV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUPartitionedInputV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

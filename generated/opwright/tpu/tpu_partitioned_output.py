@@ -88,7 +88,10 @@ class TPUPartitionedOutput(Op, Generic[T]):
             self,
             *,
             partition_dim: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(partition_dim=partition_dim)
 
         def with_partition_dim(self, partition_dim: int) -> Self:
@@ -100,7 +103,11 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: AnyOperand[U], num_splits: int, *options: Options
+        scope: Scope,
+        inputs: AnyOperand[U],
+        num_splits: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> TPUPartitionedOutput[U]:
         """Hands out the parts of a tensor that is spread over TPU cores.
 
@@ -136,6 +143,8 @@ class TPUPartitionedOutput(Op, Generic[T]):
             ... def parts(whole):
             ...     return tpu_partitioned_output(whole, num_splits=2, partition_dim=0)
         """
+        if _unknown:
+            raise TPUPartitionedOutput._create_refused((), _unknown)
         op: TPUPartitionedOutput[U] = new(TPUPartitionedOutput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -170,7 +179,7 @@ MERGE = TPUPartitionedOutput.Options.merge
 def tpu_partitioned_output(
     inputs: AnyOperand[U],
     num_splits: int,
-    *,
+    *_surplus: Never,
     partition_dim: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -209,8 +218,8 @@ def tpu_partitioned_output(
         ... def parts(whole):
         ...     return tpu_partitioned_output(whole, num_splits=2, partition_dim=0)
     """
-    if _unknown:
-        raise TPUPartitionedOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUPartitionedOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -80,6 +80,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         inputs: AnyOperand[U],
         num_splits: int,
         partition_dims: Sequence[int],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUPartitionedOutputV2[U]:
         """Hands out the parts of a tensor on several TPU cores, cut along any axes.
 
@@ -113,6 +115,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
             ... def parts(whole):
             ...     return tpu_partitioned_output_v2(whole, 4, partition_dims=[2, 2])
         """
+        if _unknown or _surplus:
+            raise TPUPartitionedOutputV2._create_refused(_surplus, _unknown)
         op: TPUPartitionedOutputV2[U] = new(TPUPartitionedOutputV2)
         fast_path_error = None
         try:
@@ -143,7 +147,7 @@ def tpu_partitioned_output_v2(
     inputs: AnyOperand[U],
     num_splits: int,
     partition_dims: Sequence[int],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -178,8 +182,8 @@ def tpu_partitioned_output_v2(
         ... def parts(whole):
         ...     return tpu_partitioned_output_v2(whole, 4, partition_dims=[2, 2])
     """
-    if _unknown:
-        raise TPUPartitionedOutputV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUPartitionedOutputV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

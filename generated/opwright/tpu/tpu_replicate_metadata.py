@@ -143,7 +143,10 @@ class TPUReplicateMetadata(Op):
             use_spmd_for_xla_partitioning: bool = default(False),
             use_shardy_partitioner: bool = default(False),
             tpu_compile_options_proto: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 num_cores_per_replica=num_cores_per_replica,
                 topology=topology,
@@ -209,7 +212,7 @@ class TPUReplicateMetadata(Op):
 
     @staticmethod
     def create(
-        scope: Scope, num_replicas: int, *options: Options
+        scope: Scope, num_replicas: int, *options: Options, **_unknown: Never
     ) -> TPUReplicateMetadata:
         """Says how a computation is spread over TPUs.
 
@@ -263,6 +266,8 @@ class TPUReplicateMetadata(Op):
             ... def mark():
             ...     tpu_replicate_metadata(num_replicas=2, num_cores_per_replica=1)
         """
+        if _unknown:
+            raise TPUReplicateMetadata._create_refused((), _unknown)
         op: TPUReplicateMetadata = new(TPUReplicateMetadata)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -331,7 +336,7 @@ MERGE = TPUReplicateMetadata.Options.merge
 @explained
 def tpu_replicate_metadata(
     num_replicas: int,
-    *,
+    *_surplus: Never,
     num_cores_per_replica: int = 1,
     topology: StringLike = "",
     use_tpu: bool = True,
@@ -395,8 +400,8 @@ def tpu_replicate_metadata(
         ... def mark():
         ...     tpu_replicate_metadata(num_replicas=2, num_cores_per_replica=1)
     """
-    if _unknown:
-        raise TPUReplicateMetadata._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUReplicateMetadata._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

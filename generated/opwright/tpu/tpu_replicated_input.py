@@ -104,7 +104,10 @@ class TPUReplicatedInput(TensorOp[T]):
             is_mirrored_variable: bool = default(False),
             index: int = default(-1),
             is_packed: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 is_mirrored_variable=is_mirrored_variable,
                 index=index,
@@ -126,7 +129,10 @@ class TPUReplicatedInput(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, inputs: Sequence[AnyOperand[U]], *options: Options
+        scope: Scope,
+        inputs: Sequence[AnyOperand[U]],
+        *options: Options,
+        **_unknown: Never,
     ) -> TPUReplicatedInput[U]:
         """Takes one tensor a replica for the argument of a TPU computation.
 
@@ -165,6 +171,8 @@ class TPUReplicatedInput(TensorOp[T]):
             ... def argument(first, second):
             ...     return tpu_replicated_input([first, second])
         """
+        if _unknown:
+            raise TPUReplicatedInput._create_refused((), _unknown)
         op: TPUReplicatedInput[U] = new(TPUReplicatedInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -208,7 +216,7 @@ MERGE = TPUReplicatedInput.Options.merge
 @explained
 def tpu_replicated_input(
     inputs: Sequence[AnyOperand[U]],
-    *,
+    *_surplus: Never,
     is_mirrored_variable: bool = False,
     index: int = -1,
     is_packed: bool = False,
@@ -251,8 +259,8 @@ def tpu_replicated_input(
         ... def argument(first, second):
         ...     return tpu_replicated_input([first, second])
     """
-    if _unknown:
-        raise TPUReplicatedInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUReplicatedInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

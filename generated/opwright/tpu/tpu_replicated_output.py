@@ -70,7 +70,11 @@ class TPUReplicatedOutput(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], num_replicas: int
+        scope: Scope,
+        input: AnyOperand[U],
+        num_replicas: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUReplicatedOutput[U]:
         """Hands out what each replica of a TPU computation returns.
 
@@ -99,6 +103,8 @@ class TPUReplicatedOutput(Op, Generic[T]):
             ... def results(loss):
             ...     return tpu_replicated_output(loss, num_replicas=2)
         """
+        if _unknown or _surplus:
+            raise TPUReplicatedOutput._create_refused(_surplus, _unknown)
         op: TPUReplicatedOutput[U] = new(TPUReplicatedOutput)
         fast_path_error = None
         try:
@@ -123,7 +129,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
 def tpu_replicated_output(
     input: AnyOperand[U],
     num_replicas: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -154,8 +160,8 @@ def tpu_replicated_output(
         ... def results(loss):
         ...     return tpu_replicated_output(loss, num_replicas=2)
     """
-    if _unknown:
-        raise TPUReplicatedOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUReplicatedOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -82,6 +82,8 @@ class TPUReshardVariables(Op):
         vars: Sequence[TensorOperand[TResource]],
         new_format_key: StringOperand,
         format_state_var: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> TPUReshardVariables:
         """Brings variables on TPUs into the layout that a program wants.
 
@@ -112,6 +114,8 @@ class TPUReshardVariables(Op):
             ... def relay(weights, key, state):
             ...     tpu_reshard_variables([weights.handle], key, state.handle)
         """
+        if _unknown or _surplus:
+            raise TPUReshardVariables._create_refused(_surplus, _unknown)
         op: TPUReshardVariables = new(TPUReshardVariables)
         fast_path_error = None
         try:
@@ -137,7 +141,7 @@ def tpu_reshard_variables(
     vars: Sequence[TensorOperand[TResource]],
     new_format_key: StringOperand,
     format_state_var: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -171,8 +175,8 @@ def tpu_reshard_variables(
         ... def relay(weights, key, state):
         ...     tpu_reshard_variables([weights.handle], key, state.handle)
     """
-    if _unknown:
-        raise TPUReshardVariables._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPUReshardVariables._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -63,7 +63,7 @@ class TPURoundRobin(TensorOp[TInt32]):
         return TPURoundRobinInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> TPURoundRobin:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> TPURoundRobin:
         """Names the TPU core that a call should run on, in turn.
 
         For programs that serve requests: each call gets the next core of the host,
@@ -90,6 +90,8 @@ class TPURoundRobin(TensorOp[TInt32]):
             ...     return opwright.tpu.tpu_partitioned_call(
             ...         [images], core, [tf.float32], model)
         """
+        if _unknown or _surplus:
+            raise TPURoundRobin._create_refused(_surplus, _unknown)
         op: TPURoundRobin = new(TPURoundRobin)
         fast_path_error = None
         try:
@@ -102,7 +104,9 @@ class TPURoundRobin(TensorOp[TInt32]):
 
 
 @explained
-def tpu_round_robin(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+def tpu_round_robin(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
     """Names the TPU core that a call should run on, in turn.
 
     For programs that serve requests: each call gets the next core of the host,
@@ -129,8 +133,8 @@ def tpu_round_robin(*, name: str | None = None, **_unknown: Never) -> Output[TIn
         ...     return opwright.tpu.tpu_partitioned_call(
         ...         [images], core, [tf.float32], model)
     """
-    if _unknown:
-        raise TPURoundRobin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TPURoundRobin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -68,7 +68,10 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
 
     @staticmethod
     def create(
-        scope: Scope, tpu_task_id_to_shard_id: Sequence[Operand[TInt32]]
+        scope: Scope,
+        tpu_task_id_to_shard_id: Sequence[Operand[TInt32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> UpdateTaskIdAndGlobalCoreArray:
         """Numbers the tasks and cores of a TPU mesh anew.
 
@@ -94,6 +97,8 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
             ... def number():
             ...     update_task_id_and_global_core_array([0, 1])
         """
+        if _unknown or _surplus:
+            raise UpdateTaskIdAndGlobalCoreArray._create_refused(_surplus, _unknown)
         op: UpdateTaskIdAndGlobalCoreArray = new(UpdateTaskIdAndGlobalCoreArray)
         fast_path_error = None
         try:
@@ -120,7 +125,7 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
 @explained
 def update_task_id_and_global_core_array(
     tpu_task_id_to_shard_id: Sequence[Operand[TInt32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -149,8 +154,8 @@ def update_task_id_and_global_core_array(
         ... def number():
         ...     update_task_id_and_global_core_array([0, 1])
     """
-    if _unknown:
-        raise UpdateTaskIdAndGlobalCoreArray._unknown(_unknown)
+    if _unknown or _surplus:
+        raise UpdateTaskIdAndGlobalCoreArray._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -67,7 +67,9 @@ class WorkerHeartbeat(TensorOp[TString]):
         return WorkerHeartbeatInputs(self)
 
     @staticmethod
-    def create(scope: Scope, request: StringOperand) -> WorkerHeartbeat:
+    def create(
+        scope: Scope, request: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> WorkerHeartbeat:
         """Asks a worker whether it lives, and may tell it when to shut down.
 
         Runs on each worker of a TPU job, for watchdogs such as the one of TPUEstimator:
@@ -94,6 +96,8 @@ class WorkerHeartbeat(TensorOp[TString]):
             ... def ask(request):
             ...     return worker_heartbeat(request)
         """
+        if _unknown or _surplus:
+            raise WorkerHeartbeat._create_refused(_surplus, _unknown)
         op: WorkerHeartbeat = new(WorkerHeartbeat)
         fast_path_error = None
         try:
@@ -109,7 +113,7 @@ class WorkerHeartbeat(TensorOp[TString]):
 
 @explained
 def worker_heartbeat(
-    request: StringOperand, *, name: str | None = None, **_unknown: Never
+    request: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Asks a worker whether it lives, and may tell it when to shut down.
 
@@ -137,8 +141,8 @@ def worker_heartbeat(
         ... def ask(request):
         ...     return worker_heartbeat(request)
     """
-    if _unknown:
-        raise WorkerHeartbeat._unknown(_unknown)
+    if _unknown or _surplus:
+        raise WorkerHeartbeat._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

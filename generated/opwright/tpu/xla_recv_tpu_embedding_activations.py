@@ -94,6 +94,8 @@ class XlaRecvTPUEmbeddingActivations(Op):
         deduplication_data: TensorOperand[TVariant],
         num_tables: int,
         config: MessageLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRecvTPUEmbeddingActivations:
         """Receives a step's activations inside of a TPU computation.
 
@@ -136,6 +138,8 @@ class XlaRecvTPUEmbeddingActivations(Op):
             ...     found = xla_recv_tpu_embedding_activations(data, 2, config)
             ...     return found[0] * found[1]
         """
+        if _unknown or _surplus:
+            raise XlaRecvTPUEmbeddingActivations._create_refused(_surplus, _unknown)
         op: XlaRecvTPUEmbeddingActivations = new(XlaRecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
@@ -166,7 +170,7 @@ def xla_recv_tpu_embedding_activations(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,
     config: MessageLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
@@ -211,8 +215,8 @@ def xla_recv_tpu_embedding_activations(
         ...     found = xla_recv_tpu_embedding_activations(data, 2, config)
         ...     return found[0] * found[1]
     """
-    if _unknown:
-        raise XlaRecvTPUEmbeddingActivations._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecvTPUEmbeddingActivations._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

@@ -104,6 +104,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRecvTPUEmbeddingActivationsV2:
         """Receives a step's activations, with attrs for the setup's results.
 
@@ -154,6 +156,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
             ...     found = xla_recv_tpu_embedding_activations_v2(data, 2, config, *setup)
             ...     return found[0] * found[1]
         """
+        if _unknown or _surplus:
+            raise XlaRecvTPUEmbeddingActivationsV2._create_refused(_surplus, _unknown)
         op: XlaRecvTPUEmbeddingActivationsV2 = new(XlaRecvTPUEmbeddingActivationsV2)
         fast_path_error = None
         try:
@@ -199,7 +203,7 @@ def xla_recv_tpu_embedding_activations_v2(
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
@@ -252,8 +256,8 @@ def xla_recv_tpu_embedding_activations_v2(
         ...     found = xla_recv_tpu_embedding_activations_v2(data, 2, config, *setup)
         ...     return found[0] * found[1]
     """
-    if _unknown:
-        raise XlaRecvTPUEmbeddingActivationsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecvTPUEmbeddingActivationsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

@@ -84,7 +84,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, config: MessageLike
+        scope: Scope, config: MessageLike, *_surplus: Never, **_unknown: Never
     ) -> XlaRecvTPUEmbeddingDeduplicationData:
         """Receives a step's deduplication data inside of a TPU computation.
 
@@ -123,6 +123,10 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
             ...     return opwright.tpu.xla_recv_tpu_embedding_activations(
             ...         data, 1, config)
         """
+        if _unknown or _surplus:
+            raise XlaRecvTPUEmbeddingDeduplicationData._create_refused(
+                _surplus, _unknown
+            )
         op: XlaRecvTPUEmbeddingDeduplicationData = new(
             XlaRecvTPUEmbeddingDeduplicationData
         )
@@ -144,7 +148,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 
 @explained
 def xla_recv_tpu_embedding_deduplication_data(
-    config: MessageLike, *, name: str | None = None, **_unknown: Never
+    config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:
     """Receives a step's deduplication data inside of a TPU computation.
 
@@ -183,8 +187,8 @@ def xla_recv_tpu_embedding_deduplication_data(
         ...     return opwright.tpu.xla_recv_tpu_embedding_activations(
         ...         data, 1, config)
     """
-    if _unknown:
-        raise XlaRecvTPUEmbeddingDeduplicationData._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecvTPUEmbeddingDeduplicationData._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

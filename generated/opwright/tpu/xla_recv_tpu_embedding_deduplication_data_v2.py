@@ -95,6 +95,8 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRecvTPUEmbeddingDeduplicationDataV2:
         """Receives a step's deduplication data, with the setup as attrs.
 
@@ -142,6 +144,10 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
             ...     return opwright.tpu.xla_recv_tpu_embedding_activations_v2(
             ...         data, 1, config, *setup)
         """
+        if _unknown or _surplus:
+            raise XlaRecvTPUEmbeddingDeduplicationDataV2._create_refused(
+                _surplus, _unknown
+            )
         op: XlaRecvTPUEmbeddingDeduplicationDataV2 = new(
             XlaRecvTPUEmbeddingDeduplicationDataV2
         )
@@ -183,7 +189,7 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -232,8 +238,8 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
         ...     return opwright.tpu.xla_recv_tpu_embedding_activations_v2(
         ...         data, 1, config, *setup)
     """
-    if _unknown:
-        raise XlaRecvTPUEmbeddingDeduplicationDataV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecvTPUEmbeddingDeduplicationDataV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -97,6 +97,8 @@ class XlaSendTPUEmbeddingGradients(Op):
         learning_rates: Sequence[Operand[TFloat32]],
         deduplication_data: TensorOperand[TVariant],
         config: MessageLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSendTPUEmbeddingGradients:
         """Sends a step's gradients from inside of a TPU computation.
 
@@ -138,6 +140,8 @@ class XlaSendTPUEmbeddingGradients(Op):
             ... def send(gradients, data, config):
             ...     xla_send_tpu_embedding_gradients(gradients, [0.1], data, config)
         """
+        if _unknown or _surplus:
+            raise XlaSendTPUEmbeddingGradients._create_refused(_surplus, _unknown)
         op: XlaSendTPUEmbeddingGradients = new(XlaSendTPUEmbeddingGradients)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def xla_send_tpu_embedding_gradients(
     learning_rates: Sequence[Operand[TFloat32]],
     deduplication_data: TensorOperand[TVariant],
     config: MessageLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -212,8 +216,8 @@ def xla_send_tpu_embedding_gradients(
         ... def send(gradients, data, config):
         ...     xla_send_tpu_embedding_gradients(gradients, [0.1], data, config)
     """
-    if _unknown:
-        raise XlaSendTPUEmbeddingGradients._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSendTPUEmbeddingGradients._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

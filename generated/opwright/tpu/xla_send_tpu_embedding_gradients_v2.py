@@ -108,6 +108,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         embedding_partitions: StringLike,
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSendTPUEmbeddingGradientsV2:
         """Sends a step's gradients, with attrs for the setup's results.
 
@@ -158,6 +160,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
             ...     xla_send_tpu_embedding_gradients_v2(
             ...         gradients, [0.1], data, config, *setup)
         """
+        if _unknown or _surplus:
+            raise XlaSendTPUEmbeddingGradientsV2._create_refused(_surplus, _unknown)
         op: XlaSendTPUEmbeddingGradientsV2 = new(XlaSendTPUEmbeddingGradientsV2)
         fast_path_error = None
         try:
@@ -203,7 +207,7 @@ def xla_send_tpu_embedding_gradients_v2(
     embedding_partitions: StringLike,
     hbm_buffers_config: StringLike,
     tpu_topology: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -255,8 +259,8 @@ def xla_send_tpu_embedding_gradients_v2(
         ...     xla_send_tpu_embedding_gradients_v2(
         ...         gradients, [0.1], data, config, *setup)
     """
-    if _unknown:
-        raise XlaSendTPUEmbeddingGradientsV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSendTPUEmbeddingGradientsV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

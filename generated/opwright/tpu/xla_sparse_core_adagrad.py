@@ -112,6 +112,8 @@ class XlaSparseCoreAdagrad(Op):
         accumulator: Operand[TFloat32],
         embedding_table: Operand[TFloat32],
         feature_width: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseCoreAdagrad:
         """Updates rows of a table on SparseCores by Adagrad.
 
@@ -158,6 +160,8 @@ class XlaSparseCoreAdagrad(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[0.25, 2.0, 3.0]], [[16.0, 0.0, 0.0]]]
         """
+        if _unknown or _surplus:
+            raise XlaSparseCoreAdagrad._create_refused(_surplus, _unknown)
         op: XlaSparseCoreAdagrad = new(XlaSparseCoreAdagrad)
         fast_path_error = None
         try:
@@ -202,7 +206,7 @@ def xla_sparse_core_adagrad(
     accumulator: Operand[TFloat32],
     embedding_table: Operand[TFloat32],
     feature_width: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdagradOutputs:
@@ -251,8 +255,8 @@ def xla_sparse_core_adagrad(
         >>> [one.numpy().T.tolist() for one in new]
         [[[0.25, 2.0, 3.0]], [[16.0, 0.0, 0.0]]]
     """
-    if _unknown:
-        raise XlaSparseCoreAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseCoreAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdagradOutputs
     try:

@@ -138,6 +138,8 @@ class XlaSparseCoreAdagradMomentum(Op):
         use_nesterov: bool,
         beta_2: float,
         exponent: float,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseCoreAdagradMomentum:
         """Updates rows of a table on SparseCores by Adagrad with momentum.
 
@@ -198,6 +200,8 @@ class XlaSparseCoreAdagradMomentum(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[1.0, 2.0]], [[25.0, 0.0]], [[0.800000011920929, 0.0]]]
         """
+        if _unknown or _surplus:
+            raise XlaSparseCoreAdagradMomentum._create_refused(_surplus, _unknown)
         op: XlaSparseCoreAdagradMomentum = new(XlaSparseCoreAdagradMomentum)
         fast_path_error = None
         try:
@@ -276,7 +280,7 @@ def xla_sparse_core_adagrad_momentum(
     use_nesterov: bool,
     beta_2: float,
     exponent: float,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdagradMomentumOutputs:
@@ -337,8 +341,8 @@ def xla_sparse_core_adagrad_momentum(
         >>> [one.numpy().T.tolist() for one in new]
         [[[1.0, 2.0]], [[25.0, 0.0]], [[0.800000011920929, 0.0]]]
     """
-    if _unknown:
-        raise XlaSparseCoreAdagradMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseCoreAdagradMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdagradMomentumOutputs
     try:

@@ -134,6 +134,8 @@ class XlaSparseCoreAdam(Op):
         epsilon: Operand[TFloat32],
         feature_width: int,
         use_sum_inside_sqrt: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseCoreAdam:
         """Updates rows of a table on SparseCores by Adam.
 
@@ -197,6 +199,8 @@ class XlaSparseCoreAdam(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
         """
+        if _unknown or _surplus:
+            raise XlaSparseCoreAdam._create_refused(_surplus, _unknown)
         op: XlaSparseCoreAdam = new(XlaSparseCoreAdam)
         fast_path_error = None
         try:
@@ -270,7 +274,7 @@ def xla_sparse_core_adam(
     epsilon: Operand[TFloat32],
     feature_width: int,
     use_sum_inside_sqrt: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdamOutputs:
@@ -334,8 +338,8 @@ def xla_sparse_core_adam(
         >>> [one.numpy().T.tolist() for one in new]
         [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
     """
-    if _unknown:
-        raise XlaSparseCoreAdam._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseCoreAdam._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseCoreAdamOutputs
     try:

@@ -140,6 +140,8 @@ class XlaSparseCoreFtrl(Op):
         feature_width: int,
         multiply_linear_by_learning_rate: bool,
         l1_regularization_strength: float,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseCoreFtrl:
         """Updates rows of a table on SparseCores by FTRL.
 
@@ -210,6 +212,8 @@ class XlaSparseCoreFtrl(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[1.0, 0.6666666865348816]], [[0.0, 9.0]], [[0.0, -3.0]]]
         """
+        if _unknown or _surplus:
+            raise XlaSparseCoreFtrl._create_refused(_surplus, _unknown)
         op: XlaSparseCoreFtrl = new(XlaSparseCoreFtrl)
         fast_path_error = None
         try:
@@ -290,7 +294,7 @@ def xla_sparse_core_ftrl(
     feature_width: int,
     multiply_linear_by_learning_rate: bool,
     l1_regularization_strength: float,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreFtrlOutputs:
@@ -362,8 +366,8 @@ def xla_sparse_core_ftrl(
         >>> [one.numpy().T.tolist() for one in new]
         [[[1.0, 0.6666666865348816]], [[0.0, 9.0]], [[0.0, -3.0]]]
     """
-    if _unknown:
-        raise XlaSparseCoreFtrl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseCoreFtrl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseCoreFtrlOutputs
     try:

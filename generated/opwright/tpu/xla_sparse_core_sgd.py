@@ -94,6 +94,8 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         learning_rate: Operand[TFloat32],
         embedding_table: Operand[TFloat32],
         feature_width: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseCoreSgd:
         """Updates rows of a table on SparseCores by SGD.
 
@@ -136,6 +138,8 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
                    [ 2. ],
                    [ 2.5]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaSparseCoreSgd._create_refused(_surplus, _unknown)
         op: XlaSparseCoreSgd = new(XlaSparseCoreSgd)
         fast_path_error = None
         try:
@@ -178,7 +182,7 @@ def xla_sparse_core_sgd(
     learning_rate: Operand[TFloat32],
     embedding_table: Operand[TFloat32],
     feature_width: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
@@ -223,8 +227,8 @@ def xla_sparse_core_sgd(
                [ 2. ],
                [ 2.5]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseCoreSgd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseCoreSgd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -134,6 +134,8 @@ class XlaSparseDenseMatmul(Op):
         max_ids_per_partition: int,
         max_unique_ids_per_partition: int,
         input_size: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmul:
         """Looks up embeddings on SparseCores from unsorted triples.
 
@@ -186,6 +188,8 @@ class XlaSparseDenseMatmul(Op):
             ...         rows, ids, gains, count, table, max_ids_per_partition=256,
             ...         max_unique_ids_per_partition=256, input_size=1024)
         """
+        if _unknown or _surplus:
+            raise XlaSparseDenseMatmul._create_refused(_surplus, _unknown)
         op: XlaSparseDenseMatmul = new(XlaSparseDenseMatmul)
         fast_path_error = None
         try:
@@ -248,7 +252,7 @@ def xla_sparse_dense_matmul(
     max_ids_per_partition: int,
     max_unique_ids_per_partition: int,
     input_size: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulOutputs:
@@ -302,8 +306,8 @@ def xla_sparse_dense_matmul(
         ...         rows, ids, gains, count, table, max_ids_per_partition=256,
         ...         max_unique_ids_per_partition=256, input_size=1024)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulOutputs
     try:

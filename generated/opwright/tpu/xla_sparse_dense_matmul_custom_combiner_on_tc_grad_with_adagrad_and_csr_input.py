@@ -187,7 +187,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -236,6 +239,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         combiner_weights_vjp_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput:
         """Backpropagates a custom combiner; updates its table by Adagrad.
 
@@ -336,6 +340,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput
         )
@@ -475,7 +483,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
     combiner_table_vjp_computation: FunctionLike,
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -580,9 +588,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs

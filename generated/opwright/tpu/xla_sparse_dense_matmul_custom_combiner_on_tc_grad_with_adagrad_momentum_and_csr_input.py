@@ -213,7 +213,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -268,6 +271,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         combiner_weights_vjp_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput:
         """Backpropagates a custom combiner; updates its table by Adagrad with
         momentum.
@@ -380,6 +384,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput = (
             new(
                 XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
@@ -550,7 +558,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
     combiner_table_vjp_computation: FunctionLike,
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -665,9 +673,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: (

@@ -205,7 +205,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -257,6 +260,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         combiner_weights_vjp_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput:
         """Backpropagates a custom combiner; updates its table by Adam.
 
@@ -368,6 +372,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput
         )
@@ -528,7 +536,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
     combiner_table_vjp_computation: FunctionLike,
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -642,9 +650,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs

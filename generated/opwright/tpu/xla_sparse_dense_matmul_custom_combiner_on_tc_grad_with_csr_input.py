@@ -179,7 +179,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             self,
             *,
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -214,6 +217,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         optimizer_custom_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput:
         """Backpropagates a custom combiner; a function updates its tables.
 
@@ -313,6 +317,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
         )
@@ -443,7 +451,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     combiner_weights_vjp_computation: FunctionLike,
     optimizer_custom_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     num_sparsecores_per_device: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -542,8 +550,10 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs
     try:

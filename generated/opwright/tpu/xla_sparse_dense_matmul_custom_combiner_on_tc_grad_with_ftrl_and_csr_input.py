@@ -210,7 +210,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -263,6 +266,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         combiner_weights_vjp_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput:
         """Backpropagates a custom combiner; updates its table by FTRL.
 
@@ -381,6 +385,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput
         )
@@ -548,7 +556,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     combiner_table_vjp_computation: FunctionLike,
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -670,9 +678,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs

@@ -178,7 +178,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -224,6 +227,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         combiner_weights_vjp_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput:
         """Backpropagates a custom combiner; updates its table by SGD.
 
@@ -320,6 +324,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
             ...     return step.create(
             ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput
         )
@@ -452,7 +460,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     combiner_table_vjp_computation: FunctionLike,
     combiner_weights_vjp_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -552,9 +560,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
         ...     return step.create(
         ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs

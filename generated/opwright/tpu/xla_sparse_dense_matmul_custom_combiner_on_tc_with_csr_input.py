@@ -149,7 +149,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             self,
             *,
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -180,6 +183,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         quantization_config_num_buckets: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput:
         """Looks up embeddings and combines them by a function.
 
@@ -253,6 +257,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
             ...         0.0, 0.0, 0, "films")
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput
         )
@@ -367,7 +375,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     quantization_config_high: float,
     quantization_config_num_buckets: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     num_sparsecores_per_device: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -441,8 +449,10 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
         ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
         ...         0.0, 0.0, 0, "films")
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
     try:

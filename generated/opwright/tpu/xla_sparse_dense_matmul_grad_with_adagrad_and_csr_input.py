@@ -159,7 +159,10 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -195,6 +198,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         num_minibatches_per_physical_sparse_core: Operand[TInt32],
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdagradAndCsrInput:
         """Backpropagates a lookup and updates its table by Adagrad.
 
@@ -275,6 +279,10 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdagradAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdagradAndCsrInput = new(
             XlaSparseDenseMatmulGradWithAdagradAndCsrInput
         )
@@ -375,7 +383,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     accumulator: Operand[TFloat32],
     num_minibatches_per_physical_sparse_core: Operand[TInt32],
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -460,8 +468,10 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdagradAndCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdagradAndCsrInput._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs
     try:

@@ -164,7 +164,10 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -202,6 +205,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize:
         """Backpropagates a lookup and updates its table by Adagrad.
 
@@ -288,6 +292,10 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize
         )
@@ -396,7 +404,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -487,8 +495,10 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs
     try:

@@ -174,7 +174,10 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -216,6 +219,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         epsilon: float,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput:
         """Backpropagates a lookup and updates its table by Adagrad with momentum.
 
@@ -307,6 +311,10 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.833333015441895, 19.5]], [[9.0, 9.0]], [[0.3333333432674408, 1.0]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput = new(
             XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput
         )
@@ -435,7 +443,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     beta2: float,
     epsilon: float,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -531,8 +539,10 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.833333015441895, 19.5]], [[9.0, 9.0]], [[0.3333333432674408, 1.0]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
     try:

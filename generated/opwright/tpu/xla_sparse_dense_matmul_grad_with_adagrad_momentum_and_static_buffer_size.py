@@ -179,7 +179,10 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -227,6 +230,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize:
         """Backpropagates a lookup and updates its table by Adagrad with momentum.
 
@@ -325,6 +329,10 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
             array([[ 9.833333],
                    [19.5     ]], dtype=float32)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize
         )
@@ -461,7 +469,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -563,9 +571,9 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
         array([[ 9.833333],
                [19.5     ]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._unknown(
-            _unknown
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._refused(
+            _surplus, _unknown
         )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs

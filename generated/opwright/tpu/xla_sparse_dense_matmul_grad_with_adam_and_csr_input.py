@@ -174,7 +174,10 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -215,6 +218,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         epsilon: float,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdamAndCsrInput:
         """Backpropagates a lookup and updates its table by Adam.
 
@@ -306,6 +310,10 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdamAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdamAndCsrInput = new(
             XlaSparseDenseMatmulGradWithAdamAndCsrInput
         )
@@ -430,7 +438,7 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     beta2: float,
     epsilon: float,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -525,8 +533,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdamAndCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdamAndCsrInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
     try:

@@ -179,7 +179,10 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -222,6 +225,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize:
         """Backpropagates a lookup and updates its table by Adam.
 
@@ -319,6 +323,10 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize
         )
@@ -451,7 +459,7 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -551,8 +559,10 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
     try:

@@ -149,7 +149,10 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
             self,
             *,
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -175,6 +178,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         custom_computation: FunctionLike,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithCsrInput[U]:
         """Backpropagates a SparseCore lookup; a function updates its tables.
 
@@ -243,6 +247,8 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
             ...         csr.row_pointers, csr.sorted_sample_ids, csr.sorted_token_ids,
             ...         csr.sorted_gains, gradients, tables, rates, 1, rule, "films")
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithCsrInput._create_refused((), _unknown)
         op: XlaSparseDenseMatmulGradWithCsrInput[U] = new(
             XlaSparseDenseMatmulGradWithCsrInput
         )
@@ -339,7 +345,7 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     num_minibatches_per_physical_sparse_core: Operand[TInt32],
     custom_computation: FunctionLike,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     num_sparsecores_per_device: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -408,8 +414,8 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
         ...         csr.row_pointers, csr.sorted_sample_ids, csr.sorted_token_ids,
         ...         csr.sorted_gains, gradients, tables, rates, 1, rule, "films")
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithCsrInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -179,7 +179,10 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -221,6 +224,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         l2_regularization_strength: float,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithFtrlAndCsrInput:
         """Backpropagates a lookup and updates its table by FTRL.
 
@@ -319,6 +323,10 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithFtrlAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithFtrlAndCsrInput = new(
             XlaSparseDenseMatmulGradWithFtrlAndCsrInput
         )
@@ -450,7 +458,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     l1_regularization_strength: float,
     l2_regularization_strength: float,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -553,8 +561,8 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithFtrlAndCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithFtrlAndCsrInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
     try:

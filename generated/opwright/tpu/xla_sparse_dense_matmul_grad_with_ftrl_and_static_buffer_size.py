@@ -184,7 +184,10 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -228,6 +231,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize:
         """Backpropagates a lookup and updates its table by FTRL.
 
@@ -332,6 +336,10 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
             >>> [one.numpy().T.tolist() for one in new]
             [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize
         )
@@ -471,7 +479,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -579,8 +587,10 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
         >>> [one.numpy().T.tolist() for one in new]
         [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
     try:

@@ -144,7 +144,10 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -179,6 +182,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
         num_minibatches_per_physical_sparse_core: Operand[TInt32],
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithSgdAndCsrInput:
         """Backpropagates a lookup and updates its table by SGD.
 
@@ -255,6 +259,10 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
             array([[ 9.5],
                    [18.5]], dtype=float32)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithSgdAndCsrInput = new(
             XlaSparseDenseMatmulGradWithSgdAndCsrInput
         )
@@ -352,7 +360,7 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
     embedding_table: Operand[TFloat32],
     num_minibatches_per_physical_sparse_core: Operand[TInt32],
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -432,8 +440,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
         array([[ 9.5],
                [18.5]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -149,7 +149,10 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -186,6 +189,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize:
         """Backpropagates a lookup and updates its table by SGD.
 
@@ -269,6 +273,10 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
             array([[ 9.5],
                    [18.5]], dtype=float32)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._create_refused(
+                (), _unknown
+            )
         op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize
         )
@@ -374,7 +382,7 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     clip_weight_min: float = float("-inf"),
     clip_weight_max: float = float("inf"),
     num_sparsecores_per_device: int = -1,
@@ -460,8 +468,10 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
         array([[ 9.5],
                [18.5]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._refused(
+            _surplus, _unknown
+        )
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -145,7 +145,10 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
             self,
             *,
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -172,6 +175,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         quantization_config_num_buckets: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulWithCsrInput[U]:
         """Looks up embeddings on SparseCores.
 
@@ -252,6 +256,8 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
             array([[30.],
                    [20.]], dtype=float32)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulWithCsrInput._create_refused((), _unknown)
         op: XlaSparseDenseMatmulWithCsrInput[U] = new(XlaSparseDenseMatmulWithCsrInput)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -351,7 +357,7 @@ def xla_sparse_dense_matmul_with_csr_input(
     quantization_config_high: float,
     quantization_config_num_buckets: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     num_sparsecores_per_device: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -434,8 +440,8 @@ def xla_sparse_dense_matmul_with_csr_input(
         array([[30.],
                [20.]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulWithCsrInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulWithCsrInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -140,7 +140,10 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
             self,
             *,
             num_sparsecores_per_device: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -169,6 +172,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSparseDenseMatmulWithStaticBufferSize:
         """Looks up embeddings on SparseCores, with limits given as attrs.
 
@@ -254,6 +258,8 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
             array([[30.],
                    [20.]], dtype=float32)
         """
+        if _unknown:
+            raise XlaSparseDenseMatmulWithStaticBufferSize._create_refused((), _unknown)
         op: XlaSparseDenseMatmulWithStaticBufferSize = new(
             XlaSparseDenseMatmulWithStaticBufferSize
         )
@@ -363,7 +369,7 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     max_ids_per_sparse_core: int,
     max_unique_ids_per_sparse_core: int,
     table_name: StringLike,
-    *,
+    *_surplus: Never,
     num_sparsecores_per_device: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -450,8 +456,8 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
         array([[30.],
                [20.]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSparseDenseMatmulWithStaticBufferSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseDenseMatmulWithStaticBufferSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

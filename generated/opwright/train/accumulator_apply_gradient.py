@@ -94,6 +94,8 @@ class AccumulatorApplyGradient(Op):
         handle: TensorOperand[TString],
         local_step: Operand[TInt64],
         gradient: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AccumulatorApplyGradient:
         """Adds a gradient to an accumulator, unless it is stale.
 
@@ -128,6 +130,8 @@ class AccumulatorApplyGradient(Op):
             ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
             2
         """
+        if _unknown or _surplus:
+            raise AccumulatorApplyGradient._create_refused(_surplus, _unknown)
         op: AccumulatorApplyGradient = new(AccumulatorApplyGradient)
         fast_path_error = None
         try:
@@ -160,7 +164,7 @@ def accumulator_apply_gradient(
     handle: TensorOperand[TString],
     local_step: Operand[TInt64],
     gradient: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -197,8 +201,8 @@ def accumulator_apply_gradient(
         ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
         2
     """
-    if _unknown:
-        raise AccumulatorApplyGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AccumulatorApplyGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

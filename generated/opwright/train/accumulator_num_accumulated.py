@@ -67,7 +67,10 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TString]
+        scope: Scope,
+        handle: TensorOperand[TString],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AccumulatorNumAccumulated:
         """Counts the gradients that an accumulator holds.
 
@@ -97,6 +100,8 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
             ...     print(session.run(accumulator_num_accumulated(sums)))
             2
         """
+        if _unknown or _surplus:
+            raise AccumulatorNumAccumulated._create_refused(_surplus, _unknown)
         op: AccumulatorNumAccumulated = new(AccumulatorNumAccumulated)
         fast_path_error = None
         try:
@@ -112,7 +117,10 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
 
 @explained
 def accumulator_num_accumulated(
-    handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TString],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the gradients that an accumulator holds.
 
@@ -142,8 +150,8 @@ def accumulator_num_accumulated(
         ...     print(session.run(accumulator_num_accumulated(sums)))
         2
     """
-    if _unknown:
-        raise AccumulatorNumAccumulated._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AccumulatorNumAccumulated._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -74,7 +74,11 @@ class AccumulatorSetGlobalStep(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TString], new_global_step: Operand[TInt64]
+        scope: Scope,
+        handle: TensorOperand[TString],
+        new_global_step: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AccumulatorSetGlobalStep:
         """Sets the step of an accumulator.
 
@@ -105,6 +109,8 @@ class AccumulatorSetGlobalStep(Op):
             ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
             1
         """
+        if _unknown or _surplus:
+            raise AccumulatorSetGlobalStep._create_refused(_surplus, _unknown)
         op: AccumulatorSetGlobalStep = new(AccumulatorSetGlobalStep)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class AccumulatorSetGlobalStep(Op):
 def accumulator_set_global_step(
     handle: TensorOperand[TString],
     new_global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -169,8 +175,8 @@ def accumulator_set_global_step(
         ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
         1
     """
-    if _unknown:
-        raise AccumulatorSetGlobalStep._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AccumulatorSetGlobalStep._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -102,6 +102,8 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         handle: TensorOperand[TString],
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AccumulatorTakeGradient[UDtype]:
         """Waits for gradients, gives their mean and empties the accumulator.
 
@@ -142,6 +144,8 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
             ...     print(session.run(accumulator_take_gradient(sums, 2, tf.float32)))
             [2. 4.]
         """
+        if _unknown or _surplus:
+            raise AccumulatorTakeGradient._create_refused(_surplus, _unknown)
         op: AccumulatorTakeGradient[UDtype] = new(AccumulatorTakeGradient)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -219,8 +223,8 @@ def accumulator_take_gradient(
         ...     print(session.run(accumulator_take_gradient(sums, 2, tf.float32)))
         [2. 4.]
     """
-    if _unknown:
-        raise AccumulatorTakeGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AccumulatorTakeGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -124,7 +124,10 @@ class ApplyAdaMax(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -147,6 +150,7 @@ class ApplyAdaMax(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdaMax[U]:
         """Takes a step of AdaMax, for reference variables.
 
@@ -201,6 +205,8 @@ class ApplyAdaMax(TensorOp[T]):
             ...         beta1=0.9, beta2=0.999, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
             [0.9 1.1]
         """
+        if _unknown:
+            raise ApplyAdaMax._create_refused((), _unknown)
         op: ApplyAdaMax[U] = new(ApplyAdaMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -261,7 +267,7 @@ def apply_ada_max(
     beta2: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -316,8 +322,8 @@ def apply_ada_max(
         ...         beta1=0.9, beta2=0.999, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
         [0.9 1.1]
     """
-    if _unknown:
-        raise ApplyAdaMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdaMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

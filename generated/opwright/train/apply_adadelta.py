@@ -121,7 +121,10 @@ class ApplyAdadelta(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -142,6 +145,7 @@ class ApplyAdadelta(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdadelta[U]:
         """Takes a step of Adadelta, for reference variables.
 
@@ -196,6 +200,8 @@ class ApplyAdadelta(TensorOp[T]):
             ...         epsilon=1e-6, grad=[1.0, -2.0])).round(4))
             [0.9955 1.0045]
         """
+        if _unknown:
+            raise ApplyAdadelta._create_refused((), _unknown)
         op: ApplyAdadelta[U] = new(ApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +252,7 @@ def apply_adadelta(
     rho: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -301,8 +307,8 @@ def apply_adadelta(
         ...         epsilon=1e-6, grad=[1.0, -2.0])).round(4))
         [0.9955 1.0045]
     """
-    if _unknown:
-        raise ApplyAdadelta._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdadelta._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -118,7 +118,10 @@ class ApplyAdagrad(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -139,6 +142,7 @@ class ApplyAdagrad(TensorOp[T]):
         lr: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdagrad[U]:
         """Takes a step of Adagrad, for reference variables.
 
@@ -187,6 +191,8 @@ class ApplyAdagrad(TensorOp[T]):
             ...         grad=[1.0, -2.0])).round(4))
             [0.9047 1.0988]
         """
+        if _unknown:
+            raise ApplyAdagrad._create_refused((), _unknown)
         op: ApplyAdagrad[U] = new(ApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -235,7 +241,7 @@ def apply_adagrad(
     accum: TensorOperand[U],
     lr: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -287,8 +293,8 @@ def apply_adagrad(
         ...         grad=[1.0, -2.0])).round(4))
         [0.9047 1.0988]
     """
-    if _unknown:
-        raise ApplyAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

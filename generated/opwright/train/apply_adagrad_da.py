@@ -126,7 +126,10 @@ class ApplyAdagradDA(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -148,6 +151,7 @@ class ApplyAdagradDA(TensorOp[T]):
         l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdagradDA[U]:
         """Takes a step of Adagrad by dual averaging, for reference variables.
 
@@ -201,6 +205,8 @@ class ApplyAdagradDA(TensorOp[T]):
             ...         l1=0.0, l2=0.0, global_step=1)).round(4))
             [-0.0953  0.0988]
         """
+        if _unknown:
+            raise ApplyAdagradDA._create_refused((), _unknown)
         op: ApplyAdagradDA[U] = new(ApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -268,7 +274,7 @@ def apply_adagrad_da(
     l1: SameOperand[U],
     l2: SameOperand[U],
     global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -325,8 +331,8 @@ def apply_adagrad_da(
         ...         l1=0.0, l2=0.0, global_step=1)).round(4))
         [-0.0953  0.0988]
     """
-    if _unknown:
-        raise ApplyAdagradDA._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdagradDA._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

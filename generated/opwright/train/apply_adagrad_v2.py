@@ -120,7 +120,10 @@ class ApplyAdagradV2(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -142,6 +145,7 @@ class ApplyAdagradV2(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdagradV2[U]:
         """Takes a step of Adagrad, with an epsilon, for reference variables.
 
@@ -190,6 +194,8 @@ class ApplyAdagradV2(TensorOp[T]):
             ...         grad=[1.0, -2.0])).round(4))
             [0.9047 1.0988]
         """
+        if _unknown:
+            raise ApplyAdagradV2._create_refused((), _unknown)
         op: ApplyAdagradV2[U] = new(ApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -238,7 +244,7 @@ def apply_adagrad_v2(
     lr: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -291,8 +297,8 @@ def apply_adagrad_v2(
         ...         grad=[1.0, -2.0])).round(4))
         [0.9047 1.0988]
     """
-    if _unknown:
-        raise ApplyAdagradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdagradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -136,7 +136,10 @@ class ApplyAdam(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -163,6 +166,7 @@ class ApplyAdam(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAdam[U]:
         """Takes a step of Adam, for reference variables.
 
@@ -225,6 +229,8 @@ class ApplyAdam(TensorOp[T]):
             ...         grad=[1.0, -2.0])).round(4))
             [0.9 1.1]
         """
+        if _unknown:
+            raise ApplyAdam._create_refused((), _unknown)
         op: ApplyAdam[U] = new(ApplyAdam)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -292,7 +298,7 @@ def apply_adam(
     beta2: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -356,8 +362,8 @@ def apply_adam(
         ...         grad=[1.0, -2.0])).round(4))
         [0.9 1.1]
     """
-    if _unknown:
-        raise ApplyAdam._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAdam._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

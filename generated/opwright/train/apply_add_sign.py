@@ -119,7 +119,10 @@ class ApplyAddSign(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -140,6 +143,7 @@ class ApplyAddSign(TensorOp[T]):
         beta: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyAddSign[U]:
         """Takes a step of AddSign, for reference variables.
 
@@ -191,6 +195,8 @@ class ApplyAddSign(TensorOp[T]):
             ...         sign_decay=1.0, beta=0.9, grad=[1.0, -2.0])).round(4))
             [0.8 1.4]
         """
+        if _unknown:
+            raise ApplyAddSign._create_refused((), _unknown)
         op: ApplyAddSign[U] = new(ApplyAddSign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +252,7 @@ def apply_add_sign(
     sign_decay: SameOperand[U],
     beta: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -299,8 +305,8 @@ def apply_add_sign(
         ...         sign_decay=1.0, beta=0.9, grad=[1.0, -2.0])).round(4))
         [0.8 1.4]
     """
-    if _unknown:
-        raise ApplyAddSign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyAddSign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -126,7 +126,10 @@ class ApplyCenteredRMSProp(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -149,6 +152,7 @@ class ApplyCenteredRMSProp(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyCenteredRMSProp[U]:
         """Takes a step of centered RMSProp, for reference variables.
 
@@ -203,6 +207,8 @@ class ApplyCenteredRMSProp(TensorOp[T]):
             ...         rho=0.9, momentum=0.0, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
             [0.6667 1.3333]
         """
+        if _unknown:
+            raise ApplyCenteredRMSProp._create_refused((), _unknown)
         op: ApplyCenteredRMSProp[U] = new(ApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -262,7 +268,7 @@ def apply_centered_rms_prop(
     momentum: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -319,8 +325,8 @@ def apply_centered_rms_prop(
         ...         rho=0.9, momentum=0.0, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
         [0.6667 1.3333]
     """
-    if _unknown:
-        raise ApplyCenteredRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyCenteredRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -131,7 +131,10 @@ class ApplyFtrl(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -158,6 +161,7 @@ class ApplyFtrl(TensorOp[T]):
         l2: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyFtrl[U]:
         """Takes a step of FTRL-proximal, for reference variables.
 
@@ -219,6 +223,8 @@ class ApplyFtrl(TensorOp[T]):
             ...         l2=0.0, lr_power=-0.5)).round(4))
             [0.5555 0.9179]
         """
+        if _unknown:
+            raise ApplyFtrl._create_refused((), _unknown)
         op: ApplyFtrl[U] = new(ApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -281,7 +287,7 @@ def apply_ftrl(
     l1: SameOperand[U],
     l2: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -346,8 +352,8 @@ def apply_ftrl(
         ...         l2=0.0, lr_power=-0.5)).round(4))
         [0.5555 0.9179]
     """
-    if _unknown:
-        raise ApplyFtrl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyFtrl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -136,7 +136,10 @@ class ApplyFtrlV2(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -164,6 +167,7 @@ class ApplyFtrlV2(TensorOp[T]):
         l2_shrinkage: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyFtrlV2[U]:
         """Takes a step of FTRL-proximal, with shrinkage, for reference variables.
 
@@ -228,6 +232,8 @@ class ApplyFtrlV2(TensorOp[T]):
             ...         l1=0.5, l2=0.0, l2_shrinkage=0.01, lr_power=-0.5)).round(4))
             [0.5536 0.9169]
         """
+        if _unknown:
+            raise ApplyFtrlV2._create_refused((), _unknown)
         op: ApplyFtrlV2[U] = new(ApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -293,7 +299,7 @@ def apply_ftrl_v2(
     l2: SameOperand[U],
     l2_shrinkage: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -361,8 +367,8 @@ def apply_ftrl_v2(
         ...         l1=0.5, l2=0.0, l2_shrinkage=0.01, lr_power=-0.5)).round(4))
         [0.5536 0.9169]
     """
-    if _unknown:
-        raise ApplyFtrlV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyFtrlV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -108,7 +108,10 @@ class ApplyGradientDescent(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -125,6 +128,7 @@ class ApplyGradientDescent(TensorOp[T]):
         alpha: SameOperand[U],
         delta: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyGradientDescent[U]:
         """Takes a step of gradient descent, for reference variables.
 
@@ -166,6 +170,8 @@ class ApplyGradientDescent(TensorOp[T]):
             ...         delta=[1.0, -2.0])).round(4))
             [0.9 1.2]
         """
+        if _unknown:
+            raise ApplyGradientDescent._create_refused((), _unknown)
         op: ApplyGradientDescent[U] = new(ApplyGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def apply_gradient_descent(
     var: TensorOperand[U],
     alpha: SameOperand[U],
     delta: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def apply_gradient_descent(
         ...         delta=[1.0, -2.0])).round(4))
         [0.9 1.2]
     """
-    if _unknown:
-        raise ApplyGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -122,7 +122,10 @@ class ApplyMomentum(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -144,6 +147,7 @@ class ApplyMomentum(TensorOp[T]):
         grad: SameOperand[U],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyMomentum[U]:
         """Takes a step of gradient descent with momentum, for reference variables.
 
@@ -193,6 +197,8 @@ class ApplyMomentum(TensorOp[T]):
             ...         momentum=0.9)).round(4))
             [0.9 1.2]
         """
+        if _unknown:
+            raise ApplyMomentum._create_refused((), _unknown)
         op: ApplyMomentum[U] = new(ApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -241,7 +247,7 @@ def apply_momentum(
     lr: SameOperand[U],
     grad: SameOperand[U],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -294,8 +300,8 @@ def apply_momentum(
         ...         momentum=0.9)).round(4))
         [0.9 1.2]
     """
-    if _unknown:
-        raise ApplyMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

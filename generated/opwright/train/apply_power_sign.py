@@ -119,7 +119,10 @@ class ApplyPowerSign(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -140,6 +143,7 @@ class ApplyPowerSign(TensorOp[T]):
         beta: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyPowerSign[U]:
         """Takes a step of PowerSign, for reference variables.
 
@@ -191,6 +195,8 @@ class ApplyPowerSign(TensorOp[T]):
             ...         sign_decay=1.0, beta=0.9, grad=[1.0, -2.0])).round(4))
             [0.7282 1.5437]
         """
+        if _unknown:
+            raise ApplyPowerSign._create_refused((), _unknown)
         op: ApplyPowerSign[U] = new(ApplyPowerSign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +252,7 @@ def apply_power_sign(
     sign_decay: SameOperand[U],
     beta: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -300,8 +306,8 @@ def apply_power_sign(
         ...         sign_decay=1.0, beta=0.9, grad=[1.0, -2.0])).round(4))
         [0.7282 1.5437]
     """
-    if _unknown:
-        raise ApplyPowerSign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyPowerSign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

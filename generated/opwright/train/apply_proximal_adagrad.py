@@ -117,7 +117,10 @@ class ApplyProximalAdagrad(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -137,6 +140,7 @@ class ApplyProximalAdagrad(TensorOp[T]):
         l2: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyProximalAdagrad[U]:
         """Takes a step of proximal Adagrad, for reference variables.
 
@@ -188,6 +192,8 @@ class ApplyProximalAdagrad(TensorOp[T]):
             ...         grad=[1.0, -2.0])).round(4))
             [0.8951 1.0938]
         """
+        if _unknown:
+            raise ApplyProximalAdagrad._create_refused((), _unknown)
         op: ApplyProximalAdagrad[U] = new(ApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -236,7 +242,7 @@ def apply_proximal_adagrad(
     l1: SameOperand[U],
     l2: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -290,8 +296,8 @@ def apply_proximal_adagrad(
         ...         grad=[1.0, -2.0])).round(4))
         [0.8951 1.0938]
     """
-    if _unknown:
-        raise ApplyProximalAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyProximalAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -117,7 +117,10 @@ class ApplyProximalGradientDescent(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -136,6 +139,7 @@ class ApplyProximalGradientDescent(TensorOp[T]):
         l2: SameOperand[U],
         delta: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyProximalGradientDescent[U]:
         """Takes a step of proximal gradient descent, for reference variables.
 
@@ -184,6 +188,8 @@ class ApplyProximalGradientDescent(TensorOp[T]):
             ...         l2=0.0, delta=[1.0, -2.0])).round(4))
             [0.85 1.15]
         """
+        if _unknown:
+            raise ApplyProximalGradientDescent._create_refused((), _unknown)
         op: ApplyProximalGradientDescent[U] = new(ApplyProximalGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +236,7 @@ def apply_proximal_gradient_descent(
     l1: SameOperand[U],
     l2: SameOperand[U],
     delta: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -282,8 +288,8 @@ def apply_proximal_gradient_descent(
         ...         l2=0.0, delta=[1.0, -2.0])).round(4))
         [0.85 1.15]
     """
-    if _unknown:
-        raise ApplyProximalGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyProximalGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

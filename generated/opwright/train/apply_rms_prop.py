@@ -122,7 +122,10 @@ class ApplyRMSProp(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -144,6 +147,7 @@ class ApplyRMSProp(TensorOp[T]):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ApplyRMSProp[U]:
         """Takes a step of RMSProp, for reference variables.
 
@@ -194,6 +198,8 @@ class ApplyRMSProp(TensorOp[T]):
             ...         momentum=0.0, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
             [0.6838 1.3162]
         """
+        if _unknown:
+            raise ApplyRMSProp._create_refused((), _unknown)
         op: ApplyRMSProp[U] = new(ApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def apply_rms_prop(
     momentum: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -304,8 +310,8 @@ def apply_rms_prop(
         ...         momentum=0.0, epsilon=1e-7, grad=[1.0, -2.0])).round(4))
         [0.6838 1.3162]
     """
-    if _unknown:
-        raise ApplyRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ApplyRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -116,7 +116,10 @@ class ConditionalAccumulator(TensorOp[TString]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -142,6 +145,7 @@ class ConditionalAccumulator(TensorOp[TString]):
         dtype: type[TNumber] | DTypeLike,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> ConditionalAccumulator:
         """Makes an accumulator that sums dense gradients until enough have come.
 
@@ -194,6 +198,8 @@ class ConditionalAccumulator(TensorOp[TString]):
             ...     print(session.run(mean))
             [2. 4.]
         """
+        if _unknown:
+            raise ConditionalAccumulator._create_refused((), _unknown)
         op: ConditionalAccumulator = new(ConditionalAccumulator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -239,7 +245,7 @@ MERGE = ConditionalAccumulator.Options.merge
 def conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     reduction_type: Literal["MEAN", "SUM"] = "MEAN",
@@ -296,8 +302,8 @@ def conditional_accumulator(
         ...     print(session.run(mean))
         [2. 4.]
     """
-    if _unknown:
-        raise ConditionalAccumulator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ConditionalAccumulator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

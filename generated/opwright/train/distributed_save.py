@@ -89,7 +89,10 @@ class DistributedSave(Op):
             self,
             *,
             metadata: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -106,6 +109,7 @@ class DistributedSave(Op):
         directory: StringOperand,
         address: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> DistributedSave:
         """Asks a tf.data service to write what a data set gives, as a snapshot.
 
@@ -137,6 +141,8 @@ class DistributedSave(Op):
             ...     dataset = tf.data.Dataset.range(3)._variant_tensor
             ...     write = distributed_save(dataset, "/shared/snapshot", "dispatcher:5000")
         """
+        if _unknown:
+            raise DistributedSave._create_refused((), _unknown)
         op: DistributedSave = new(DistributedSave)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -172,7 +178,7 @@ def distributed_save(
     dataset: TensorOperand[TVariant],
     directory: StringOperand,
     address: StringOperand,
-    *,
+    *_surplus: Never,
     metadata: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -207,8 +213,8 @@ def distributed_save(
         ...     dataset = tf.data.Dataset.range(3)._variant_tensor
         ...     write = distributed_save(dataset, "/shared/snapshot", "dispatcher:5000")
     """
-    if _unknown:
-        raise DistributedSave._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DistributedSave._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -106,7 +106,10 @@ class GenerateVocabRemapping(Op):
             self,
             *,
             old_vocab_size: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(old_vocab_size=old_vocab_size)
 
         def with_old_vocab_size(self, old_vocab_size: int) -> Self:
@@ -124,6 +127,7 @@ class GenerateVocabRemapping(Op):
         new_vocab_offset: int,
         num_new_vocab: int,
         *options: Options,
+        **_unknown: Never,
     ) -> GenerateVocabRemapping:
         """Finds for the words of a vocabulary their numbers in an older one.
 
@@ -167,6 +171,8 @@ class GenerateVocabRemapping(Op):
             >>> remapping.numpy().tolist(), int(found)
             ([1, -1, 0], 2)
         """
+        if _unknown:
+            raise GenerateVocabRemapping._create_refused((), _unknown)
         op: GenerateVocabRemapping = new(GenerateVocabRemapping)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def generate_vocab_remapping(
     old_vocab_file: StringOperand,
     new_vocab_offset: int,
     num_new_vocab: int,
-    *,
+    *_surplus: Never,
     old_vocab_size: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -255,8 +261,8 @@ def generate_vocab_remapping(
         >>> remapping.numpy().tolist(), int(found)
         ([1, -1, 0], 2)
     """
-    if _unknown:
-        raise GenerateVocabRemapping._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GenerateVocabRemapping._refused(_surplus, _unknown)
     fast_path_error = None
     _result: GenerateVocabRemappingOutputs
     try:

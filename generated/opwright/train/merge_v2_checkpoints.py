@@ -84,7 +84,10 @@ class MergeV2Checkpoints(Op):
             *,
             delete_old_dirs: bool = default(True),
             allow_missing_files: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 delete_old_dirs=delete_old_dirs, allow_missing_files=allow_missing_files
             )
@@ -105,6 +108,7 @@ class MergeV2Checkpoints(Op):
         checkpoint_prefixes: StringOperand,
         destination_prefix: StringOperand,
         *options: Options,
+        **_unknown: Never,
     ) -> MergeV2Checkpoints:
         """Makes one checkpoint of several that SaveV2 wrote.
 
@@ -140,6 +144,8 @@ class MergeV2Checkpoints(Op):
             >>> whole[0].numpy()
             array([2.], dtype=float32)
         """
+        if _unknown:
+            raise MergeV2Checkpoints._create_refused((), _unknown)
         op: MergeV2Checkpoints = new(MergeV2Checkpoints)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -178,7 +184,7 @@ MERGE = MergeV2Checkpoints.Options.merge
 def merge_v2_checkpoints(
     checkpoint_prefixes: StringOperand,
     destination_prefix: StringOperand,
-    *,
+    *_surplus: Never,
     delete_old_dirs: bool = True,
     allow_missing_files: bool = False,
     name: str | None = None,
@@ -217,8 +223,8 @@ def merge_v2_checkpoints(
         >>> whole[0].numpy()
         array([2.], dtype=float32)
     """
-    if _unknown:
-        raise MergeV2Checkpoints._unknown(_unknown)
+    if _unknown or _surplus:
+        raise MergeV2Checkpoints._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -104,6 +104,8 @@ class NegTrain(Op):
         lr: Operand[TFloat32],
         vocab_count: Sequence[int],
         num_negative_samples: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> NegTrain:
         """Removed; trained word vectors by negative sampling.
 
@@ -146,6 +148,8 @@ class NegTrain(Op):
             ...     v = [opwright.variables.variable_v2([3, 2], tf.float32) for _ in "io"]
             ...     step = neg_train(v[0], v[1], [0, 1], [1, 2], 0.1, [5, 3, 2], 2)
         """
+        if _unknown or _surplus:
+            raise NegTrain._create_refused(_surplus, _unknown)
         op: NegTrain = new(NegTrain)
         fast_path_error = None
         try:
@@ -203,7 +207,7 @@ def neg_train(
     lr: Operand[TFloat32],
     vocab_count: Sequence[int],
     num_negative_samples: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -248,8 +252,8 @@ def neg_train(
         ...     v = [opwright.variables.variable_v2([3, 2], tf.float32) for _ in "io"]
         ...     step = neg_train(v[0], v[1], [0, 1], [1, 2], 0.1, [5, 3, 2], 2)
     """
-    if _unknown:
-        raise NegTrain._unknown(_unknown)
+    if _unknown or _surplus:
+        raise NegTrain._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -96,6 +96,8 @@ class ResourceAccumulatorApplyGradient(Op):
         handle: TensorOperand[TResource],
         local_step: Operand[TInt64],
         gradient: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceAccumulatorApplyGradient:
         """Adds a gradient to a resource accumulator, unless it is stale.
 
@@ -131,6 +133,8 @@ class ResourceAccumulatorApplyGradient(Op):
             >>> take(sums, 2, tf.float32).numpy()
             array([2., 4.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ResourceAccumulatorApplyGradient._create_refused(_surplus, _unknown)
         op: ResourceAccumulatorApplyGradient = new(ResourceAccumulatorApplyGradient)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def resource_accumulator_apply_gradient(
     handle: TensorOperand[TResource],
     local_step: Operand[TInt64],
     gradient: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -200,8 +204,8 @@ def resource_accumulator_apply_gradient(
         >>> take(sums, 2, tf.float32).numpy()
         array([2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise ResourceAccumulatorApplyGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceAccumulatorApplyGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -69,7 +69,10 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceAccumulatorNumAccumulated:
         """Counts the gradients that a resource accumulator holds.
 
@@ -99,6 +102,8 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
             >>> int(held), take(sums, held, tf.float32).numpy().tolist()
             (1, [1.0, 2.0])
         """
+        if _unknown or _surplus:
+            raise ResourceAccumulatorNumAccumulated._create_refused(_surplus, _unknown)
         op: ResourceAccumulatorNumAccumulated = new(ResourceAccumulatorNumAccumulated)
         fast_path_error = None
         try:
@@ -114,7 +119,10 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
 
 @explained
 def resource_accumulator_num_accumulated(
-    handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    handle: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Counts the gradients that a resource accumulator holds.
 
@@ -143,8 +151,8 @@ def resource_accumulator_num_accumulated(
         >>> int(held), take(sums, held, tf.float32).numpy().tolist()
         (1, [1.0, 2.0])
     """
-    if _unknown:
-        raise ResourceAccumulatorNumAccumulated._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceAccumulatorNumAccumulated._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

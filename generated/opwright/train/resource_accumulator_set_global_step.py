@@ -74,7 +74,11 @@ class ResourceAccumulatorSetGlobalStep(Op):
 
     @staticmethod
     def create(
-        scope: Scope, handle: TensorOperand[TResource], new_global_step: Operand[TInt64]
+        scope: Scope,
+        handle: TensorOperand[TResource],
+        new_global_step: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceAccumulatorSetGlobalStep:
         """Sets the step of a resource accumulator.
 
@@ -105,6 +109,8 @@ class ResourceAccumulatorSetGlobalStep(Op):
             >>> take(sums, 1, tf.float32).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ResourceAccumulatorSetGlobalStep._create_refused(_surplus, _unknown)
         op: ResourceAccumulatorSetGlobalStep = new(ResourceAccumulatorSetGlobalStep)
         fast_path_error = None
         try:
@@ -135,7 +141,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
 def resource_accumulator_set_global_step(
     handle: TensorOperand[TResource],
     new_global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -168,8 +174,8 @@ def resource_accumulator_set_global_step(
         >>> take(sums, 1, tf.float32).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise ResourceAccumulatorSetGlobalStep._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceAccumulatorSetGlobalStep._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

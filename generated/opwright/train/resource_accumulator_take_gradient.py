@@ -102,6 +102,8 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         handle: TensorOperand[TResource],
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceAccumulatorTakeGradient[UDtype]:
         """Waits for gradients, gives their mean and empties the resource.
 
@@ -144,6 +146,8 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
             >>> resource_accumulator_take_gradient(sums, 2, tf.float32).numpy()
             array([2., 4.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise ResourceAccumulatorTakeGradient._create_refused(_surplus, _unknown)
         op: ResourceAccumulatorTakeGradient[UDtype] = new(
             ResourceAccumulatorTakeGradient
         )
@@ -181,7 +185,7 @@ def resource_accumulator_take_gradient(
     handle: TensorOperand[TResource],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -223,8 +227,8 @@ def resource_accumulator_take_gradient(
         >>> resource_accumulator_take_gradient(sums, 2, tf.float32).numpy()
         array([2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise ResourceAccumulatorTakeGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceAccumulatorTakeGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -119,7 +119,10 @@ class ResourceApplyAdaMax(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -142,6 +145,7 @@ class ResourceApplyAdaMax(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdaMax:
         """Takes a step of AdaMax.
 
@@ -191,6 +195,8 @@ class ResourceApplyAdaMax(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.1], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdaMax._create_refused((), _unknown)
         op: ResourceApplyAdaMax = new(ResourceApplyAdaMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -251,7 +257,7 @@ def resource_apply_ada_max(
     beta2: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -302,8 +308,8 @@ def resource_apply_ada_max(
         >>> w.numpy().round(4)
         array([0.9, 1.1], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdaMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdaMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

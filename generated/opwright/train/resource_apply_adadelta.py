@@ -117,7 +117,10 @@ class ResourceApplyAdadelta(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -138,6 +141,7 @@ class ResourceApplyAdadelta(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdadelta:
         """Takes a step of Adadelta.
 
@@ -187,6 +191,8 @@ class ResourceApplyAdadelta(Op):
             >>> w.numpy().round(4)
             array([0.9955, 1.0045], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdadelta._create_refused((), _unknown)
         op: ResourceApplyAdadelta = new(ResourceApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -237,7 +243,7 @@ def resource_apply_adadelta(
     rho: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -289,8 +295,8 @@ def resource_apply_adadelta(
         >>> w.numpy().round(4)
         array([0.9955, 1.0045], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdadelta._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdadelta._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

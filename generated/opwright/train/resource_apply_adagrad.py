@@ -112,7 +112,10 @@ class ResourceApplyAdagrad(Op):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -133,6 +136,7 @@ class ResourceApplyAdagrad(Op):
         lr: Operand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdagrad:
         """Takes a step of Adagrad.
 
@@ -176,6 +180,8 @@ class ResourceApplyAdagrad(Op):
             >>> w.numpy().round(4)
             array([0.9047, 1.0988], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdagrad._create_refused((), _unknown)
         op: ResourceApplyAdagrad = new(ResourceApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -224,7 +230,7 @@ def resource_apply_adagrad(
     accum: TensorOperand[TResource],
     lr: Operand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -271,8 +277,8 @@ def resource_apply_adagrad(
         >>> w.numpy().round(4)
         array([0.9047, 1.0988], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

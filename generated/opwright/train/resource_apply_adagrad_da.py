@@ -118,7 +118,10 @@ class ResourceApplyAdagradDA(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -140,6 +143,7 @@ class ResourceApplyAdagradDA(Op):
         l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdagradDA:
         """Takes a step of Adagrad by dual averaging.
 
@@ -189,6 +193,8 @@ class ResourceApplyAdagradDA(Op):
             >>> w.numpy().round(4)
             array([-0.0953,  0.0988], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdagradDA._create_refused((), _unknown)
         op: ResourceApplyAdagradDA = new(ResourceApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -256,7 +262,7 @@ def resource_apply_adagrad_da(
     l1: SameOperand[U],
     l2: SameOperand[U],
     global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -308,8 +314,8 @@ def resource_apply_adagrad_da(
         >>> w.numpy().round(4)
         array([-0.0953,  0.0988], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdagradDA._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdagradDA._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -115,7 +115,10 @@ class ResourceApplyAdagradV2(Op):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -137,6 +140,7 @@ class ResourceApplyAdagradV2(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdagradV2:
         """Takes a step of Adagrad, with an epsilon.
 
@@ -181,6 +185,8 @@ class ResourceApplyAdagradV2(Op):
             >>> w.numpy().round(4)
             array([0.9047, 1.0988], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdagradV2._create_refused((), _unknown)
         op: ResourceApplyAdagradV2 = new(ResourceApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -229,7 +235,7 @@ def resource_apply_adagrad_v2(
     lr: Operand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -277,8 +283,8 @@ def resource_apply_adagrad_v2(
         >>> w.numpy().round(4)
         array([0.9047, 1.0988], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdagradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdagradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

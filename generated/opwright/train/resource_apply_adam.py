@@ -131,7 +131,10 @@ class ResourceApplyAdam(Op):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -158,6 +161,7 @@ class ResourceApplyAdam(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdam:
         """Takes a step of Adam.
 
@@ -215,6 +219,8 @@ class ResourceApplyAdam(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.1], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdam._create_refused((), _unknown)
         op: ResourceApplyAdam = new(ResourceApplyAdam)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -282,7 +288,7 @@ def resource_apply_adam(
     beta2: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -342,8 +348,8 @@ def resource_apply_adam(
         >>> w.numpy().round(4)
         array([0.9, 1.1], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdam._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdam._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -127,7 +127,10 @@ class ResourceApplyAdamWithAmsgrad(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +155,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAdamWithAmsgrad:
         """Takes a step of Adam, with AMSGrad.
 
@@ -208,6 +212,8 @@ class ResourceApplyAdamWithAmsgrad(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.1], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAdamWithAmsgrad._create_refused((), _unknown)
         op: ResourceApplyAdamWithAmsgrad = new(ResourceApplyAdamWithAmsgrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -287,7 +293,7 @@ def resource_apply_adam_with_amsgrad(
     beta2: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -345,8 +351,8 @@ def resource_apply_adam_with_amsgrad(
         >>> w.numpy().round(4)
         array([0.9, 1.1], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAdamWithAmsgrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAdamWithAmsgrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -114,7 +114,10 @@ class ResourceApplyAddSign(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -135,6 +138,7 @@ class ResourceApplyAddSign(Op):
         beta: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyAddSign:
         """Takes a step of AddSign.
 
@@ -181,6 +185,8 @@ class ResourceApplyAddSign(Op):
             >>> w.numpy().round(4)
             array([0.8, 1.4], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyAddSign._create_refused((), _unknown)
         op: ResourceApplyAddSign = new(ResourceApplyAddSign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -236,7 +242,7 @@ def resource_apply_add_sign(
     sign_decay: SameOperand[U],
     beta: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -285,8 +291,8 @@ def resource_apply_add_sign(
         >>> w.numpy().round(4)
         array([0.8, 1.4], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyAddSign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyAddSign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

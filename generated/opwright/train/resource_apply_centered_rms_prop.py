@@ -120,7 +120,10 @@ class ResourceApplyCenteredRMSProp(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -143,6 +146,7 @@ class ResourceApplyCenteredRMSProp(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyCenteredRMSProp:
         """Takes a step of centered RMSProp.
 
@@ -191,6 +195,8 @@ class ResourceApplyCenteredRMSProp(Op):
             >>> w.numpy().round(4)
             array([0.6667, 1.3333], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyCenteredRMSProp._create_refused((), _unknown)
         op: ResourceApplyCenteredRMSProp = new(ResourceApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -250,7 +256,7 @@ def resource_apply_centered_rms_prop(
     momentum: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -302,8 +308,8 @@ def resource_apply_centered_rms_prop(
         >>> w.numpy().round(4)
         array([0.6667, 1.3333], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyCenteredRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyCenteredRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -126,7 +126,10 @@ class ResourceApplyFtrl(Op):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -153,6 +156,7 @@ class ResourceApplyFtrl(Op):
         l2: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyFtrl:
         """Takes a step of FTRL-proximal.
 
@@ -210,6 +214,8 @@ class ResourceApplyFtrl(Op):
             >>> w.numpy().round(4)
             array([0.5555, 0.9179], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyFtrl._create_refused((), _unknown)
         op: ResourceApplyFtrl = new(ResourceApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -272,7 +278,7 @@ def resource_apply_ftrl(
     l1: SameOperand[U],
     l2: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -333,8 +339,8 @@ def resource_apply_ftrl(
         >>> w.numpy().round(4)
         array([0.5555, 0.9179], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyFtrl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyFtrl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -130,7 +130,10 @@ class ResourceApplyFtrlV2(Op):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -158,6 +161,7 @@ class ResourceApplyFtrlV2(Op):
         l2_shrinkage: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyFtrlV2:
         """Takes a step of FTRL-proximal, with shrinkage.
 
@@ -220,6 +224,8 @@ class ResourceApplyFtrlV2(Op):
             >>> w.numpy().round(4)
             array([0.5536, 0.9169], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyFtrlV2._create_refused((), _unknown)
         op: ResourceApplyFtrlV2 = new(ResourceApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -285,7 +291,7 @@ def resource_apply_ftrl_v2(
     l2: SameOperand[U],
     l2_shrinkage: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -350,8 +356,8 @@ def resource_apply_ftrl_v2(
         >>> w.numpy().round(4)
         array([0.5536, 0.9169], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyFtrlV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyFtrlV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -102,7 +102,10 @@ class ResourceApplyGradientDescent(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -119,6 +122,7 @@ class ResourceApplyGradientDescent(Op):
         alpha: Operand[U],
         delta: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyGradientDescent:
         """Takes a step of gradient descent.
 
@@ -154,6 +158,8 @@ class ResourceApplyGradientDescent(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.2], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyGradientDescent._create_refused((), _unknown)
         op: ResourceApplyGradientDescent = new(ResourceApplyGradientDescent)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ def resource_apply_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],
     delta: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -238,8 +244,8 @@ def resource_apply_gradient_descent(
         >>> w.numpy().round(4)
         array([0.9, 1.2], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -115,7 +115,10 @@ class ResourceApplyKerasMomentum(Op):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -137,6 +140,7 @@ class ResourceApplyKerasMomentum(Op):
         grad: SameOperand[U],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyKerasMomentum:
         """Takes a step of momentum, as Keras' SGD has it.
 
@@ -181,6 +185,8 @@ class ResourceApplyKerasMomentum(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.2], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyKerasMomentum._create_refused((), _unknown)
         op: ResourceApplyKerasMomentum = new(ResourceApplyKerasMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -229,7 +235,7 @@ def resource_apply_keras_momentum(
     lr: Operand[U],
     grad: SameOperand[U],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -278,8 +284,8 @@ def resource_apply_keras_momentum(
         >>> w.numpy().round(4)
         array([0.9, 1.2], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyKerasMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyKerasMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

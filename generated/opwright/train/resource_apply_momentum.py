@@ -115,7 +115,10 @@ class ResourceApplyMomentum(Op):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -137,6 +140,7 @@ class ResourceApplyMomentum(Op):
         grad: SameOperand[U],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyMomentum:
         """Takes a step of gradient descent with momentum.
 
@@ -182,6 +186,8 @@ class ResourceApplyMomentum(Op):
             >>> w.numpy().round(4)
             array([0.9, 1.2], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyMomentum._create_refused((), _unknown)
         op: ResourceApplyMomentum = new(ResourceApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +236,7 @@ def resource_apply_momentum(
     lr: Operand[U],
     grad: SameOperand[U],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -279,8 +285,8 @@ def resource_apply_momentum(
         >>> w.numpy().round(4)
         array([0.9, 1.2], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -112,7 +112,10 @@ class ResourceApplyProximalAdagrad(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ResourceApplyProximalAdagrad(Op):
         l2: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyProximalAdagrad:
         """Takes a step of proximal Adagrad.
 
@@ -178,6 +182,8 @@ class ResourceApplyProximalAdagrad(Op):
             >>> w.numpy().round(4)
             array([0.8951, 1.0938], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyProximalAdagrad._create_refused((), _unknown)
         op: ResourceApplyProximalAdagrad = new(ResourceApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -226,7 +232,7 @@ def resource_apply_proximal_adagrad(
     l1: SameOperand[U],
     l2: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -276,8 +282,8 @@ def resource_apply_proximal_adagrad(
         >>> w.numpy().round(4)
         array([0.8951, 1.0938], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyProximalAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyProximalAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -113,7 +113,10 @@ class ResourceApplyProximalGradientDescent(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ResourceApplyProximalGradientDescent(Op):
         l2: SameOperand[U],
         delta: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyProximalGradientDescent:
         """Takes a step of proximal gradient descent.
 
@@ -175,6 +179,8 @@ class ResourceApplyProximalGradientDescent(Op):
             >>> w.numpy().round(4)
             array([0.85, 1.15], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyProximalGradientDescent._create_refused((), _unknown)
         op: ResourceApplyProximalGradientDescent = new(
             ResourceApplyProximalGradientDescent
         )
@@ -223,7 +229,7 @@ def resource_apply_proximal_gradient_descent(
     l1: SameOperand[U],
     l2: SameOperand[U],
     delta: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -271,8 +277,8 @@ def resource_apply_proximal_gradient_descent(
         >>> w.numpy().round(4)
         array([0.85, 1.15], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyProximalGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyProximalGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

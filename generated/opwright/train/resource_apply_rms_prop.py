@@ -117,7 +117,10 @@ class ResourceApplyRMSProp(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -139,6 +142,7 @@ class ResourceApplyRMSProp(Op):
         epsilon: SameOperand[U],
         grad: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceApplyRMSProp:
         """Takes a step of RMSProp.
 
@@ -185,6 +189,8 @@ class ResourceApplyRMSProp(Op):
             >>> w.numpy().round(4)
             array([0.6838, 1.3162], dtype=float32)
         """
+        if _unknown:
+            raise ResourceApplyRMSProp._create_refused((), _unknown)
         op: ResourceApplyRMSProp = new(ResourceApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -242,7 +248,7 @@ def resource_apply_rms_prop(
     momentum: SameOperand[U],
     epsilon: SameOperand[U],
     grad: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -291,8 +297,8 @@ def resource_apply_rms_prop(
         >>> w.numpy().round(4)
         array([0.6838, 1.3162], dtype=float32)
     """
-    if _unknown:
-        raise ResourceApplyRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceApplyRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -119,7 +119,10 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -145,6 +148,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
         dtype: type[TNumber] | DTypeLike,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceConditionalAccumulator:
         """Makes a resource that sums dense gradients until enough have come.
 
@@ -200,6 +204,8 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
             >>> take(sums, 2, tf.float32).numpy()
             array([2., 4.], dtype=float32)
         """
+        if _unknown:
+            raise ResourceConditionalAccumulator._create_refused((), _unknown)
         op: ResourceConditionalAccumulator = new(ResourceConditionalAccumulator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -245,7 +251,7 @@ MERGE = ResourceConditionalAccumulator.Options.merge
 def resource_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     reduction_type: Literal["MEAN", "SUM"] = "MEAN",
@@ -305,8 +311,8 @@ def resource_conditional_accumulator(
         >>> take(sums, 2, tf.float32).numpy()
         array([2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise ResourceConditionalAccumulator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceConditionalAccumulator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -127,7 +127,10 @@ class ResourceSparseApplyAdadelta(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -149,6 +152,7 @@ class ResourceSparseApplyAdadelta(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyAdadelta:
         """Takes a step of Adadelta, for some rows.
 
@@ -203,6 +207,8 @@ class ResourceSparseApplyAdadelta(Op):
             >>> w.numpy().round(4)
             array([1.0045, 1.    , 0.9955], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyAdadelta._create_refused((), _unknown)
         op: ResourceSparseApplyAdadelta = new(ResourceSparseApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -255,7 +261,7 @@ def resource_sparse_apply_adadelta(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -312,8 +318,8 @@ def resource_sparse_apply_adadelta(
         >>> w.numpy().round(4)
         array([1.0045, 1.    , 0.9955], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyAdadelta._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyAdadelta._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

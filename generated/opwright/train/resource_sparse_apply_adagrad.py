@@ -125,7 +125,10 @@ class ResourceSparseApplyAdagrad(Op):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -147,6 +150,7 @@ class ResourceSparseApplyAdagrad(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyAdagrad:
         """Takes a step of Adagrad, for some rows.
 
@@ -198,6 +202,8 @@ class ResourceSparseApplyAdagrad(Op):
             >>> w.numpy().round(4)
             array([1.0988, 1.    , 0.9047], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyAdagrad._create_refused((), _unknown)
         op: ResourceSparseApplyAdagrad = new(ResourceSparseApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -248,7 +254,7 @@ def resource_sparse_apply_adagrad(
     lr: Operand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -303,8 +309,8 @@ def resource_sparse_apply_adagrad(
         >>> w.numpy().round(4)
         array([1.0988, 1.    , 0.9047], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

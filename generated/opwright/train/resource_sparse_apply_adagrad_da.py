@@ -132,7 +132,10 @@ class ResourceSparseApplyAdagradDA(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -155,6 +158,7 @@ class ResourceSparseApplyAdagradDA(Op):
         l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyAdagradDA:
         """Takes a step of Adagrad by dual averaging, for some rows.
 
@@ -211,6 +215,8 @@ class ResourceSparseApplyAdagradDA(Op):
             >>> w.numpy().round(4)
             array([ 0.0988,  1.    , -0.0953], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyAdagradDA._create_refused((), _unknown)
         op: ResourceSparseApplyAdagradDA = new(ResourceSparseApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -281,7 +287,7 @@ def resource_sparse_apply_adagrad_da(
     l1: SameOperand[U],
     l2: SameOperand[U],
     global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -340,8 +346,8 @@ def resource_sparse_apply_adagrad_da(
         >>> w.numpy().round(4)
         array([ 0.0988,  1.    , -0.0953], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyAdagradDA._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyAdagradDA._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

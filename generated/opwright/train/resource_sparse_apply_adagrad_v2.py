@@ -129,7 +129,10 @@ class ResourceSparseApplyAdagradV2(Op):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +155,7 @@ class ResourceSparseApplyAdagradV2(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyAdagradV2:
         """Takes a step of Adagrad, with an epsilon, for some rows.
 
@@ -202,6 +206,8 @@ class ResourceSparseApplyAdagradV2(Op):
             >>> w.numpy().round(4)
             array([1.0988, 1.    , 0.9047], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyAdagradV2._create_refused((), _unknown)
         op: ResourceSparseApplyAdagradV2 = new(ResourceSparseApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def resource_sparse_apply_adagrad_v2(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -307,8 +313,8 @@ def resource_sparse_apply_adagrad_v2(
         >>> w.numpy().round(4)
         array([1.0988, 1.    , 0.9047], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyAdagradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyAdagradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -138,7 +138,10 @@ class ResourceSparseApplyCenteredRMSProp(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -162,6 +165,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyCenteredRMSProp:
         """Takes a step of centered RMSProp, for some rows.
 
@@ -218,6 +222,8 @@ class ResourceSparseApplyCenteredRMSProp(Op):
             >>> w.numpy().round(4)
             array([1.3333, 1.    , 0.6667], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyCenteredRMSProp._create_refused((), _unknown)
         op: ResourceSparseApplyCenteredRMSProp = new(ResourceSparseApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -279,7 +285,7 @@ def resource_sparse_apply_centered_rms_prop(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -338,8 +344,8 @@ def resource_sparse_apply_centered_rms_prop(
         >>> w.numpy().round(4)
         array([1.3333, 1.    , 0.6667], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyCenteredRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyCenteredRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

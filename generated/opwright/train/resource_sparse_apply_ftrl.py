@@ -139,7 +139,10 @@ class ResourceSparseApplyFtrl(Op):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -167,6 +170,7 @@ class ResourceSparseApplyFtrl(Op):
         l2: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyFtrl:
         """Takes a step of FTRL-proximal, for some rows.
 
@@ -231,6 +235,8 @@ class ResourceSparseApplyFtrl(Op):
             >>> w.numpy().round(4)
             array([0.9179, 1.    , 0.5555], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyFtrl._create_refused((), _unknown)
         op: ResourceSparseApplyFtrl = new(ResourceSparseApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -295,7 +301,7 @@ def resource_sparse_apply_ftrl(
     l1: SameOperand[U],
     l2: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -363,8 +369,8 @@ def resource_sparse_apply_ftrl(
         >>> w.numpy().round(4)
         array([0.9179, 1.    , 0.5555], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyFtrl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyFtrl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -145,7 +145,10 @@ class ResourceSparseApplyFtrlV2(Op):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -174,6 +177,7 @@ class ResourceSparseApplyFtrlV2(Op):
         l2_shrinkage: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyFtrlV2:
         """Takes a step of FTRL-proximal, with shrinkage, for some rows.
 
@@ -243,6 +247,8 @@ class ResourceSparseApplyFtrlV2(Op):
             >>> w.numpy().round(4)
             array([0.9169, 1.    , 0.5536], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyFtrlV2._create_refused((), _unknown)
         op: ResourceSparseApplyFtrlV2 = new(ResourceSparseApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -310,7 +316,7 @@ def resource_sparse_apply_ftrl_v2(
     l2: SameOperand[U],
     l2_shrinkage: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -383,8 +389,8 @@ def resource_sparse_apply_ftrl_v2(
         >>> w.numpy().round(4)
         array([0.9169, 1.    , 0.5536], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyFtrlV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyFtrlV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

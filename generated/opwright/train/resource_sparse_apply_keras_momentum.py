@@ -129,7 +129,10 @@ class ResourceSparseApplyKerasMomentum(Op):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +155,7 @@ class ResourceSparseApplyKerasMomentum(Op):
         indices: Operand[Uindices],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyKerasMomentum:
         """Takes a step of momentum, as Keras' SGD has it, for some rows.
 
@@ -202,6 +206,8 @@ class ResourceSparseApplyKerasMomentum(Op):
             >>> w.numpy().round(4)
             array([1.2, 1. , 0.9], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyKerasMomentum._create_refused((), _unknown)
         op: ResourceSparseApplyKerasMomentum = new(ResourceSparseApplyKerasMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def resource_sparse_apply_keras_momentum(
     grad: SameOperand[U],
     indices: Operand[Uindices],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -307,8 +313,8 @@ def resource_sparse_apply_keras_momentum(
         >>> w.numpy().round(4)
         array([1.2, 1. , 0.9], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyKerasMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyKerasMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

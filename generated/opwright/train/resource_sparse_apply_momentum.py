@@ -129,7 +129,10 @@ class ResourceSparseApplyMomentum(Op):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +155,7 @@ class ResourceSparseApplyMomentum(Op):
         indices: Operand[Uindices],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyMomentum:
         """Takes a step of gradient descent with momentum, for some rows.
 
@@ -203,6 +207,8 @@ class ResourceSparseApplyMomentum(Op):
             >>> w.numpy().round(4)
             array([1.2, 1. , 0.9], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyMomentum._create_refused((), _unknown)
         op: ResourceSparseApplyMomentum = new(ResourceSparseApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -253,7 +259,7 @@ def resource_sparse_apply_momentum(
     grad: SameOperand[U],
     indices: Operand[Uindices],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -309,8 +315,8 @@ def resource_sparse_apply_momentum(
         >>> w.numpy().round(4)
         array([1.2, 1. , 0.9], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -129,7 +129,10 @@ class ResourceSparseApplyProximalAdagrad(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -150,6 +153,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyProximalAdagrad:
         """Takes a step of proximal Adagrad, for some rows.
 
@@ -202,6 +206,8 @@ class ResourceSparseApplyProximalAdagrad(Op):
             >>> w.numpy().round(4)
             array([1.0938, 1.    , 0.8951], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyProximalAdagrad._create_refused((), _unknown)
         op: ResourceSparseApplyProximalAdagrad = new(ResourceSparseApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -252,7 +258,7 @@ def resource_sparse_apply_proximal_adagrad(
     l2: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -308,8 +314,8 @@ def resource_sparse_apply_proximal_adagrad(
         >>> w.numpy().round(4)
         array([1.0938, 1.    , 0.8951], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyProximalAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyProximalAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

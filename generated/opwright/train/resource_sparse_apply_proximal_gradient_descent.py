@@ -129,7 +129,10 @@ class ResourceSparseApplyProximalGradientDescent(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -149,6 +152,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyProximalGradientDescent:
         """Takes a step of proximal gradient descent, for some rows.
 
@@ -199,6 +203,10 @@ class ResourceSparseApplyProximalGradientDescent(Op):
             >>> w.numpy().round(4)
             array([1.15, 1.  , 0.85], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyProximalGradientDescent._create_refused(
+                (), _unknown
+            )
         op: ResourceSparseApplyProximalGradientDescent = new(
             ResourceSparseApplyProximalGradientDescent
         )
@@ -249,7 +257,7 @@ def resource_sparse_apply_proximal_gradient_descent(
     l2: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -303,8 +311,8 @@ def resource_sparse_apply_proximal_gradient_descent(
         >>> w.numpy().round(4)
         array([1.15, 1.  , 0.85], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyProximalGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyProximalGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -129,7 +129,10 @@ class ResourceSparseApplyRMSProp(Op):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +155,7 @@ class ResourceSparseApplyRMSProp(Op):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceSparseApplyRMSProp:
         """Takes a step of RMSProp, for some rows.
 
@@ -204,6 +208,8 @@ class ResourceSparseApplyRMSProp(Op):
             >>> w.numpy().round(4)
             array([1.3162, 1.    , 0.6838], dtype=float32)
         """
+        if _unknown:
+            raise ResourceSparseApplyRMSProp._create_refused((), _unknown)
         op: ResourceSparseApplyRMSProp = new(ResourceSparseApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def resource_sparse_apply_rms_prop(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -319,8 +325,8 @@ def resource_sparse_apply_rms_prop(
         >>> w.numpy().round(4)
         array([1.3162, 1.    , 0.6838], dtype=float32)
     """
-    if _unknown:
-        raise ResourceSparseApplyRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceSparseApplyRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -93,7 +93,10 @@ class Restore(TensorOp[Dt]):
             self,
             *,
             preferred_shard: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(preferred_shard=preferred_shard)
 
         def with_preferred_shard(self, preferred_shard: int) -> Self:
@@ -110,6 +113,7 @@ class Restore(TensorOp[Dt]):
         tensor_name: StringOperand,
         dt: type[UDt] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Restore[UDt]:
         """Reads a tensor from files in the old format of checkpoints.
 
@@ -144,6 +148,8 @@ class Restore(TensorOp[Dt]):
             >>> restore("old.ckpt", "b", tf.int32).numpy()
             array([3], dtype=int32)
         """
+        if _unknown:
+            raise Restore._create_refused((), _unknown)
         op: Restore[UDt] = new(Restore)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -180,7 +186,7 @@ def restore(
     file_pattern: StringOperand,
     tensor_name: StringOperand,
     dt: type[UDt] | DTypeLike,
-    *,
+    *_surplus: Never,
     preferred_shard: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -216,8 +222,8 @@ def restore(
         >>> restore("old.ckpt", "b", tf.int32).numpy()
         array([3], dtype=int32)
     """
-    if _unknown:
-        raise Restore._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Restore._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDt]
     try:

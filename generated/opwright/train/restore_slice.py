@@ -101,7 +101,10 @@ class RestoreSlice(TensorOp[Dt]):
             self,
             *,
             preferred_shard: int = default(-1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(preferred_shard=preferred_shard)
 
         def with_preferred_shard(self, preferred_shard: int) -> Self:
@@ -119,6 +122,7 @@ class RestoreSlice(TensorOp[Dt]):
         shape_and_slice: StringOperand,
         dt: type[UDt] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> RestoreSlice[UDt]:
         """Reads a slice of a tensor from files in the old format of checkpoints.
 
@@ -159,6 +163,8 @@ class RestoreSlice(TensorOp[Dt]):
             >>> restore_slice("matrix.ckpt", "w", "3 2 1,1:-", tf.float32).numpy()
             array([[3., 4.]], dtype=float32)
         """
+        if _unknown:
+            raise RestoreSlice._create_refused((), _unknown)
         op: RestoreSlice[UDt] = new(RestoreSlice)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -197,7 +203,7 @@ def restore_slice(
     tensor_name: StringOperand,
     shape_and_slice: StringOperand,
     dt: type[UDt] | DTypeLike,
-    *,
+    *_surplus: Never,
     preferred_shard: int = -1,
     name: str | None = None,
     **_unknown: Never,
@@ -239,8 +245,8 @@ def restore_slice(
         >>> restore_slice("matrix.ckpt", "w", "3 2 1,1:-", tf.float32).numpy()
         array([[3., 4.]], dtype=float32)
     """
-    if _unknown:
-        raise RestoreSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RestoreSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDt]
     try:

@@ -93,6 +93,8 @@ class RestoreV2(Op):
         tensor_names: StringOperand,
         shape_and_slices: StringOperand,
         dtypes: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> RestoreV2:
         """Reads tensors from a checkpoint.
 
@@ -134,6 +136,8 @@ class RestoreV2(Op):
             array([[3., 4.],
                    [5., 6.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise RestoreV2._create_refused(_surplus, _unknown)
         op: RestoreV2 = new(RestoreV2)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def restore_v2(
     tensor_names: StringOperand,
     shape_and_slices: StringOperand,
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -209,8 +213,8 @@ def restore_v2(
         array([[3., 4.],
                [5., 6.]], dtype=float32)
     """
-    if _unknown:
-        raise RestoreV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise RestoreV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

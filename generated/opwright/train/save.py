@@ -81,6 +81,8 @@ class Save(Op):
         filename: StringOperand,
         tensor_names: StringOperand,
         data: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Save:
         """Writes tensors into a file, in the old format of checkpoints; take SaveV2.
 
@@ -108,6 +110,8 @@ class Save(Op):
             >>> opwright.train.restore("old.ckpt", "w", tf.float32).numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise Save._create_refused(_surplus, _unknown)
         op: Save = new(Save)
         fast_path_error = None
         try:
@@ -124,7 +128,7 @@ def save(
     filename: StringOperand,
     tensor_names: StringOperand,
     data: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -153,8 +157,8 @@ def save(
         >>> opwright.train.restore("old.ckpt", "w", tf.float32).numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise Save._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Save._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -93,6 +93,8 @@ class SaveSlices(Op):
         tensor_names: StringOperand,
         shapes_and_slices: StringOperand,
         data: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SaveSlices:
         """Writes tensors as slices of larger ones, in the old format; take SaveV2.
 
@@ -128,6 +130,8 @@ class SaveSlices(Op):
                    [3., 4.],
                    [5., 6.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SaveSlices._create_refused(_surplus, _unknown)
         op: SaveSlices = new(SaveSlices)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def save_slices(
     tensor_names: StringOperand,
     shapes_and_slices: StringOperand,
     data: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -196,8 +200,8 @@ def save_slices(
                [3., 4.],
                [5., 6.]], dtype=float32)
     """
-    if _unknown:
-        raise SaveSlices._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SaveSlices._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

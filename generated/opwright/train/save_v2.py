@@ -96,6 +96,8 @@ class SaveV2(Op):
         tensor_names: StringOperand,
         shape_and_slices: StringOperand,
         tensors: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SaveV2:
         """Writes tensors into a checkpoint.
 
@@ -138,6 +140,8 @@ class SaveV2(Op):
             >>> b[0].numpy()
             array([0.5], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SaveV2._create_refused(_surplus, _unknown)
         op: SaveV2 = new(SaveV2)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def save_v2(
     tensor_names: StringOperand,
     shape_and_slices: StringOperand,
     tensors: Sequence[AnyOperand[AnyDType]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -212,8 +216,8 @@ def save_v2(
         >>> b[0].numpy()
         array([0.5], dtype=float32)
     """
-    if _unknown:
-        raise SaveV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SaveV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

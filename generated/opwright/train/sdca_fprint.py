@@ -66,7 +66,9 @@ class SdcaFprint(TensorOp[TInt64]):
         return SdcaFprintInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: StringOperand) -> SdcaFprint:
+    def create(
+        scope: Scope, input: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> SdcaFprint:
         """Hashes the names of examples, each into two numbers.
 
         128 bits that serve SdcaOptimizerV2's callers as a key for each example's state:
@@ -94,6 +96,8 @@ class SdcaFprint(TensorOp[TInt64]):
             >>> keys.shape, same.tolist(), other.tolist()
             ((3, 2), [True, True], [False, False])
         """
+        if _unknown or _surplus:
+            raise SdcaFprint._create_refused(_surplus, _unknown)
         op: SdcaFprint = new(SdcaFprint)
         fast_path_error = None
         try:
@@ -107,7 +111,7 @@ class SdcaFprint(TensorOp[TInt64]):
 
 @explained
 def sdca_fprint(
-    input: StringOperand, *, name: str | None = None, **_unknown: Never
+    input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt64]:
     """Hashes the names of examples, each into two numbers.
 
@@ -136,8 +140,8 @@ def sdca_fprint(
         >>> keys.shape, same.tolist(), other.tolist()
         ((3, 2), [True, True], [False, False])
     """
-    if _unknown:
-        raise SdcaFprint._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SdcaFprint._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

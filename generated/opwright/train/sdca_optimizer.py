@@ -157,7 +157,10 @@ class SdcaOptimizer(Op):
             self,
             *,
             adaptative: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adaptative=adaptative)
 
         def with_adaptative(self, adaptative: bool) -> Self:
@@ -192,6 +195,7 @@ class SdcaOptimizer(Op):
         num_loss_partitions: int,
         num_inner_iterations: int,
         *options: Options,
+        **_unknown: Never,
     ) -> SdcaOptimizer:
         """Trains a linear model by stochastic dual coordinate ascent.
 
@@ -274,6 +278,8 @@ class SdcaOptimizer(Op):
             >>> changes[0].numpy().round(2)
             array([2.], dtype=float32)
         """
+        if _unknown:
+            raise SdcaOptimizer._create_refused((), _unknown)
         op: SdcaOptimizer = new(SdcaOptimizer)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -378,7 +384,7 @@ def sdca_optimizer(
     l2: float,
     num_loss_partitions: int,
     num_inner_iterations: int,
-    *,
+    *_surplus: Never,
     adaptative: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -462,8 +468,8 @@ def sdca_optimizer(
         >>> changes[0].numpy().round(2)
         array([2.], dtype=float32)
     """
-    if _unknown:
-        raise SdcaOptimizer._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SdcaOptimizer._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SdcaOptimizerOutputs
     try:

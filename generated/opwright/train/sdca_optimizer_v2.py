@@ -157,7 +157,10 @@ class SdcaOptimizerV2(Op):
             self,
             *,
             adaptive: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(adaptive=adaptive)
 
         def with_adaptive(self, adaptive: bool) -> Self:
@@ -192,6 +195,7 @@ class SdcaOptimizerV2(Op):
         num_loss_partitions: int,
         num_inner_iterations: int,
         *options: Options,
+        **_unknown: Never,
     ) -> SdcaOptimizerV2:
         """Trains a linear model by stochastic dual coordinate ascent.
 
@@ -274,6 +278,8 @@ class SdcaOptimizerV2(Op):
             >>> changes[0].numpy().round(2)
             array([2.], dtype=float32)
         """
+        if _unknown:
+            raise SdcaOptimizerV2._create_refused((), _unknown)
         op: SdcaOptimizerV2 = new(SdcaOptimizerV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -378,7 +384,7 @@ def sdca_optimizer_v2(
     l2: float,
     num_loss_partitions: int,
     num_inner_iterations: int,
-    *,
+    *_surplus: Never,
     adaptive: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -463,8 +469,8 @@ def sdca_optimizer_v2(
         >>> changes[0].numpy().round(2)
         array([2.], dtype=float32)
     """
-    if _unknown:
-        raise SdcaOptimizerV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SdcaOptimizerV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SdcaOptimizerV2Outputs
     try:

@@ -73,7 +73,12 @@ class SdcaShrinkL1(Op):
 
     @staticmethod
     def create(
-        scope: Scope, weights: Sequence[TensorOperand[TFloat32]], l1: float, l2: float
+        scope: Scope,
+        weights: Sequence[TensorOperand[TFloat32]],
+        l1: float,
+        l2: float,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SdcaShrinkL1:
         """Shrinks the weights of a linear model towards 0, for L1 regularization.
 
@@ -108,6 +113,8 @@ class SdcaShrinkL1(Op):
             ...     print(session.run(w))
             [ 0.75 -0.   -1.75]
         """
+        if _unknown or _surplus:
+            raise SdcaShrinkL1._create_refused(_surplus, _unknown)
         op: SdcaShrinkL1 = new(SdcaShrinkL1)
         fast_path_error = None
         try:
@@ -126,7 +133,7 @@ def sdca_shrink_l1(
     weights: Sequence[TensorOperand[TFloat32]],
     l1: float,
     l2: float,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -163,8 +170,8 @@ def sdca_shrink_l1(
         ...     print(session.run(w))
         [ 0.75 -0.   -1.75]
     """
-    if _unknown:
-        raise SdcaShrinkL1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SdcaShrinkL1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -137,7 +137,10 @@ class Skipgram(Op):
             window_size: int = default(5),
             min_count: int = default(5),
             subsample: float = default(0.001),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(window_size=window_size, min_count=min_count, subsample=subsample)
 
         def with_window_size(self, window_size: int) -> Self:
@@ -159,7 +162,11 @@ class Skipgram(Op):
         category=None,
     )
     def create(
-        scope: Scope, filename: StringLike, batch_size: int, *options: Options
+        scope: Scope,
+        filename: StringLike,
+        batch_size: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> Skipgram:
         """Removed; read pairs of neighbouring words from a text.
 
@@ -217,6 +224,8 @@ class Skipgram(Op):
             ...     print(session.run(words), session.run(counts))
             [b'UNK' b'a' b'b' b'c'] [ 0 60 40 20]
         """
+        if _unknown:
+            raise Skipgram._create_refused((), _unknown)
         op: Skipgram = new(Skipgram)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -274,7 +283,7 @@ MERGE = Skipgram.Options.merge
 def skipgram(
     filename: StringLike,
     batch_size: int,
-    *,
+    *_surplus: Never,
     window_size: int = 5,
     min_count: int = 5,
     subsample: float = 0.001,
@@ -330,8 +339,8 @@ def skipgram(
         ...     print(session.run(words), session.run(counts))
         [b'UNK' b'a' b'b' b'c'] [ 0 60 40 20]
     """
-    if _unknown:
-        raise Skipgram._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Skipgram._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SkipgramOutputs
     try:

@@ -110,6 +110,8 @@ class SparseAccumulatorApplyGradient(Op):
         gradient_values: Operand[UDtype],
         gradient_shape: Operand[TInt64],
         has_known_shape: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseAccumulatorApplyGradient:
         """Adds slices of a gradient to a sparse accumulator, unless stale.
 
@@ -156,6 +158,8 @@ class SparseAccumulatorApplyGradient(Op):
             ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
             1
         """
+        if _unknown or _surplus:
+            raise SparseAccumulatorApplyGradient._create_refused(_surplus, _unknown)
         op: SparseAccumulatorApplyGradient = new(SparseAccumulatorApplyGradient)
         fast_path_error = None
         try:
@@ -213,7 +217,7 @@ def sparse_accumulator_apply_gradient(
     gradient_values: Operand[UDtype],
     gradient_shape: Operand[TInt64],
     has_known_shape: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -263,8 +267,8 @@ def sparse_accumulator_apply_gradient(
         ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
         1
     """
-    if _unknown:
-        raise SparseAccumulatorApplyGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseAccumulatorApplyGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

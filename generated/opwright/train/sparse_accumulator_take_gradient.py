@@ -126,6 +126,8 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         handle: TensorOperand[TString],
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseAccumulatorTakeGradient[UDtype]:
         """Waits for gradients as slices, gives their means, index by index.
 
@@ -173,6 +175,8 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
             ...     print(*session.run(mean))
             [0 2] [4. 4.] [3]
         """
+        if _unknown or _surplus:
+            raise SparseAccumulatorTakeGradient._create_refused(_surplus, _unknown)
         op: SparseAccumulatorTakeGradient[UDtype] = new(SparseAccumulatorTakeGradient)
         fast_path_error = None
         try:
@@ -208,7 +212,7 @@ def sparse_accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseAccumulatorTakeGradientOutputs[UDtype]:
@@ -257,8 +261,8 @@ def sparse_accumulator_take_gradient(
         ...     print(*session.run(mean))
         [0 2] [4. 4.] [3]
     """
-    if _unknown:
-        raise SparseAccumulatorTakeGradient._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseAccumulatorTakeGradient._refused(_surplus, _unknown)
     fast_path_error = None
     _result: SparseAccumulatorTakeGradientOutputs[UDtype]
     try:

@@ -133,7 +133,10 @@ class SparseApplyAdadelta(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -155,6 +158,7 @@ class SparseApplyAdadelta(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyAdadelta[U]:
         """Takes a step of Adadelta, for rows of reference variables.
 
@@ -214,6 +218,8 @@ class SparseApplyAdadelta(TensorOp[T]):
             ...         epsilon=1e-6, grad=[1.0, -2.0], indices=[2, 0])).round(4))
             [1.0045 1.     0.9955]
         """
+        if _unknown:
+            raise SparseApplyAdadelta._create_refused((), _unknown)
         op: SparseApplyAdadelta[U] = new(SparseApplyAdadelta)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -266,7 +272,7 @@ def sparse_apply_adadelta(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -327,8 +333,8 @@ def sparse_apply_adadelta(
         ...         epsilon=1e-6, grad=[1.0, -2.0], indices=[2, 0])).round(4))
         [1.0045 1.     0.9955]
     """
-    if _unknown:
-        raise SparseApplyAdadelta._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyAdadelta._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

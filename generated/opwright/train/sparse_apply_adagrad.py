@@ -131,7 +131,10 @@ class SparseApplyAdagrad(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -153,6 +156,7 @@ class SparseApplyAdagrad(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyAdagrad[U]:
         """Takes a step of Adagrad, for rows of reference variables.
 
@@ -208,6 +212,8 @@ class SparseApplyAdagrad(TensorOp[T]):
             ...         indices=[2, 0])).round(4))
             [1.0988 1.     0.9047]
         """
+        if _unknown:
+            raise SparseApplyAdagrad._create_refused((), _unknown)
         op: SparseApplyAdagrad[U] = new(SparseApplyAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -258,7 +264,7 @@ def sparse_apply_adagrad(
     lr: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -317,8 +323,8 @@ def sparse_apply_adagrad(
         ...         indices=[2, 0])).round(4))
         [1.0988 1.     0.9047]
     """
-    if _unknown:
-        raise SparseApplyAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

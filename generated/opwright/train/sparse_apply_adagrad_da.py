@@ -138,7 +138,10 @@ class SparseApplyAdagradDA(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -161,6 +164,7 @@ class SparseApplyAdagradDA(TensorOp[T]):
         l2: SameOperand[U],
         global_step: Operand[TInt64],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyAdagradDA[U]:
         """Takes a step of Adagrad by dual averaging, for rows of reference
         variables.
@@ -222,6 +226,8 @@ class SparseApplyAdagradDA(TensorOp[T]):
             ...         indices=[2, 0], lr=0.1, l1=0.0, l2=0.0, global_step=1)).round(4))
             [ 0.0988  1.     -0.0953]
         """
+        if _unknown:
+            raise SparseApplyAdagradDA._create_refused((), _unknown)
         op: SparseApplyAdagradDA[U] = new(SparseApplyAdagradDA)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -292,7 +298,7 @@ def sparse_apply_adagrad_da(
     l1: SameOperand[U],
     l2: SameOperand[U],
     global_step: Operand[TInt64],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -355,8 +361,8 @@ def sparse_apply_adagrad_da(
         ...         indices=[2, 0], lr=0.1, l1=0.0, l2=0.0, global_step=1)).round(4))
         [ 0.0988  1.     -0.0953]
     """
-    if _unknown:
-        raise SparseApplyAdagradDA._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyAdagradDA._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

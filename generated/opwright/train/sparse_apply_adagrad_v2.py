@@ -135,7 +135,10 @@ class SparseApplyAdagradV2(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -158,6 +161,7 @@ class SparseApplyAdagradV2(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyAdagradV2[U]:
         """Takes a step of Adagrad, with an epsilon, for rows of reference variables.
 
@@ -213,6 +217,8 @@ class SparseApplyAdagradV2(TensorOp[T]):
             ...         grad=[1.0, -2.0], indices=[2, 0])).round(4))
             [1.0988 1.     0.9047]
         """
+        if _unknown:
+            raise SparseApplyAdagradV2._create_refused((), _unknown)
         op: SparseApplyAdagradV2[U] = new(SparseApplyAdagradV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -263,7 +269,7 @@ def sparse_apply_adagrad_v2(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     update_slots: bool = True,
     name: str | None = None,
@@ -322,8 +328,8 @@ def sparse_apply_adagrad_v2(
         ...         grad=[1.0, -2.0], indices=[2, 0])).round(4))
         [1.0988 1.     0.9047]
     """
-    if _unknown:
-        raise SparseApplyAdagradV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyAdagradV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

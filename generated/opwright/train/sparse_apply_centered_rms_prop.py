@@ -141,7 +141,10 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -165,6 +168,7 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyCenteredRMSProp[U]:
         """Takes a step of centered RMSProp, for rows of reference variables.
 
@@ -225,6 +229,8 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
             ...         0.9, 0.0, 1e-7, [1.0, -2.0], [2, 0])).round(4))
             [1.3333 1.     0.6667]
         """
+        if _unknown:
+            raise SparseApplyCenteredRMSProp._create_refused((), _unknown)
         op: SparseApplyCenteredRMSProp[U] = new(SparseApplyCenteredRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -286,7 +292,7 @@ def sparse_apply_centered_rms_prop(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -349,8 +355,8 @@ def sparse_apply_centered_rms_prop(
         ...         0.9, 0.0, 1e-7, [1.0, -2.0], [2, 0])).round(4))
         [1.3333 1.     0.6667]
     """
-    if _unknown:
-        raise SparseApplyCenteredRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyCenteredRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

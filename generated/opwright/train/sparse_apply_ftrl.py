@@ -145,7 +145,10 @@ class SparseApplyFtrl(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -173,6 +176,7 @@ class SparseApplyFtrl(TensorOp[T]):
         l2: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyFtrl[U]:
         """Takes a step of FTRL-proximal, for rows of reference variables.
 
@@ -242,6 +246,8 @@ class SparseApplyFtrl(TensorOp[T]):
             ...         indices=[2, 0], lr=0.1, l1=0.5, l2=0.0, lr_power=-0.5)).round(4))
             [0.9179 1.     0.5555]
         """
+        if _unknown:
+            raise SparseApplyFtrl._create_refused((), _unknown)
         op: SparseApplyFtrl[U] = new(SparseApplyFtrl)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -306,7 +312,7 @@ def sparse_apply_ftrl(
     l1: SameOperand[U],
     l2: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -379,8 +385,8 @@ def sparse_apply_ftrl(
         ...         indices=[2, 0], lr=0.1, l1=0.5, l2=0.0, lr_power=-0.5)).round(4))
         [0.9179 1.     0.5555]
     """
-    if _unknown:
-        raise SparseApplyFtrl._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyFtrl._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

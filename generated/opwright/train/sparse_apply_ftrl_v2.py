@@ -151,7 +151,10 @@ class SparseApplyFtrlV2(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -180,6 +183,7 @@ class SparseApplyFtrlV2(TensorOp[T]):
         l2_shrinkage: SameOperand[U],
         lr_power: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyFtrlV2[U]:
         """Takes a step of FTRL-proximal, with shrinkage; rows of reference
         variables.
@@ -254,6 +258,8 @@ class SparseApplyFtrlV2(TensorOp[T]):
             ...         lr_power=-0.5)).round(4))
             [0.9169 1.     0.5536]
         """
+        if _unknown:
+            raise SparseApplyFtrlV2._create_refused((), _unknown)
         op: SparseApplyFtrlV2[U] = new(SparseApplyFtrlV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -321,7 +327,7 @@ def sparse_apply_ftrl_v2(
     l2: SameOperand[U],
     l2_shrinkage: SameOperand[U],
     lr_power: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     multiply_linear_by_lr: bool = False,
     name: str | None = None,
@@ -398,8 +404,8 @@ def sparse_apply_ftrl_v2(
         ...         lr_power=-0.5)).round(4))
         [0.9169 1.     0.5536]
     """
-    if _unknown:
-        raise SparseApplyFtrlV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyFtrlV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

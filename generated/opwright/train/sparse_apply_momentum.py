@@ -135,7 +135,10 @@ class SparseApplyMomentum(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -158,6 +161,7 @@ class SparseApplyMomentum(TensorOp[T]):
         indices: Operand[Uindices],
         momentum: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyMomentum[U]:
         """Takes a step of gradient descent with momentum; rows of reference
         variables.
@@ -215,6 +219,8 @@ class SparseApplyMomentum(TensorOp[T]):
             ...         indices=[2, 0], momentum=0.9)).round(4))
             [1.2 1.  0.9]
         """
+        if _unknown:
+            raise SparseApplyMomentum._create_refused((), _unknown)
         op: SparseApplyMomentum[U] = new(SparseApplyMomentum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -265,7 +271,7 @@ def sparse_apply_momentum(
     grad: SameOperand[U],
     indices: Operand[Uindices],
     momentum: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     use_nesterov: bool = False,
     name: str | None = None,
@@ -325,8 +331,8 @@ def sparse_apply_momentum(
         ...         indices=[2, 0], momentum=0.9)).round(4))
         [1.2 1.  0.9]
     """
-    if _unknown:
-        raise SparseApplyMomentum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyMomentum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -132,7 +132,10 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -153,6 +156,7 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyProximalAdagrad[U]:
         """Takes a step of proximal Adagrad, for rows of reference variables.
 
@@ -210,6 +214,8 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
             ...         l2=0.0, grad=[1.0, -2.0], indices=[2, 0])).round(4))
             [1.0938 1.     0.8951]
         """
+        if _unknown:
+            raise SparseApplyProximalAdagrad._create_refused((), _unknown)
         op: SparseApplyProximalAdagrad[U] = new(SparseApplyProximalAdagrad)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -260,7 +266,7 @@ def sparse_apply_proximal_adagrad(
     l2: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -320,8 +326,8 @@ def sparse_apply_proximal_adagrad(
         ...         l2=0.0, grad=[1.0, -2.0], indices=[2, 0])).round(4))
         [1.0938 1.     0.8951]
     """
-    if _unknown:
-        raise SparseApplyProximalAdagrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyProximalAdagrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

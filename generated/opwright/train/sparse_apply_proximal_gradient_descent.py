@@ -133,7 +133,10 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -153,6 +156,7 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyProximalGradientDescent[U]:
         """Takes a step of proximal gradient descent, for rows of reference
         variables.
@@ -209,6 +213,8 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
             ...         l1=0.5, l2=0.0, grad=[1.0, -2.0], indices=[2, 0])).round(4))
             [1.15 1.   0.85]
         """
+        if _unknown:
+            raise SparseApplyProximalGradientDescent._create_refused((), _unknown)
         op: SparseApplyProximalGradientDescent[U] = new(
             SparseApplyProximalGradientDescent
         )
@@ -259,7 +265,7 @@ def sparse_apply_proximal_gradient_descent(
     l2: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -317,8 +323,8 @@ def sparse_apply_proximal_gradient_descent(
         ...         l1=0.5, l2=0.0, grad=[1.0, -2.0], indices=[2, 0])).round(4))
         [1.15 1.   0.85]
     """
-    if _unknown:
-        raise SparseApplyProximalGradientDescent._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyProximalGradientDescent._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -136,7 +136,10 @@ class SparseApplyRMSProp(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -159,6 +162,7 @@ class SparseApplyRMSProp(TensorOp[T]):
         grad: SameOperand[U],
         indices: Operand[Uindices],
         *options: Options,
+        **_unknown: Never,
     ) -> SparseApplyRMSProp[U]:
         """Takes a step of RMSProp, for rows of reference variables.
 
@@ -217,6 +221,8 @@ class SparseApplyRMSProp(TensorOp[T]):
             ...         indices=[2, 0])).round(4))
             [1.3162 1.     0.6838]
         """
+        if _unknown:
+            raise SparseApplyRMSProp._create_refused((), _unknown)
         op: SparseApplyRMSProp[U] = new(SparseApplyRMSProp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -276,7 +282,7 @@ def sparse_apply_rms_prop(
     epsilon: SameOperand[U],
     grad: SameOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -337,8 +343,8 @@ def sparse_apply_rms_prop(
         ...         indices=[2, 0])).round(4))
         [1.3162 1.     0.6838]
     """
-    if _unknown:
-        raise SparseApplyRMSProp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseApplyRMSProp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

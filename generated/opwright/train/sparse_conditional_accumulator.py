@@ -117,7 +117,10 @@ class SparseConditionalAccumulator(TensorOp[TString]):
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -143,6 +146,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
         dtype: type[TNumber] | DTypeLike,
         shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SparseConditionalAccumulator:
         """Makes an accumulator that sums gradients given as slices.
 
@@ -195,6 +199,8 @@ class SparseConditionalAccumulator(TensorOp[TString]):
             ...     print(*session.run(take(sums, 2, tf.float32)))
             [2] [5.] [3]
         """
+        if _unknown:
+            raise SparseConditionalAccumulator._create_refused((), _unknown)
         op: SparseConditionalAccumulator = new(SparseConditionalAccumulator)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -240,7 +246,7 @@ MERGE = SparseConditionalAccumulator.Options.merge
 def sparse_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     reduction_type: Literal["MEAN", "SUM"] = "MEAN",
@@ -297,8 +303,8 @@ def sparse_conditional_accumulator(
         ...     print(*session.run(take(sums, 2, tf.float32)))
         [2] [5.] [3]
     """
-    if _unknown:
-        raise SparseConditionalAccumulator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseConditionalAccumulator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -100,7 +100,10 @@ class Assign(TensorOp[T]):
             *,
             validate_shape: bool = default(True),
             use_locking: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_shape=validate_shape, use_locking=use_locking)
 
         def with_validate_shape(self, validate_shape: bool) -> Self:
@@ -115,7 +118,11 @@ class Assign(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, ref: TensorOperand[U], value: SameAnyOperand[U], *options: Options
+        scope: Scope,
+        ref: TensorOperand[U],
+        value: SameAnyOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> Assign[U]:
         """Writes a tensor into a reference variable.
 
@@ -154,6 +161,8 @@ class Assign(TensorOp[T]):
             ...     print(session.run(assign(v, [1, 2])), session.run(v))
             [1 2] [1 2]
         """
+        if _unknown:
+            raise Assign._create_refused((), _unknown)
         op: Assign[U] = new(Assign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +198,7 @@ MERGE = Assign.Options.merge
 def assign(
     ref: TensorOperand[U],
     value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     validate_shape: bool = True,
     use_locking: bool = True,
     name: str | None = None,
@@ -231,8 +240,8 @@ def assign(
         ...     print(session.run(assign(v, [1, 2])), session.run(v))
         [1 2] [1 2]
     """
-    if _unknown:
-        raise Assign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Assign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

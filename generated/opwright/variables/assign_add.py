@@ -100,7 +100,10 @@ class AssignAdd(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -112,7 +115,11 @@ class AssignAdd(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, ref: TensorOperand[U], value: SameOperand[U], *options: Options
+        scope: Scope,
+        ref: TensorOperand[U],
+        value: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> AssignAdd[U]:
         """Adds a tensor to what a reference variable holds.
 
@@ -149,6 +156,8 @@ class AssignAdd(TensorOp[T]):
             ...     print(session.run(assign_add(v, [10, 20])))
             [11 22]
         """
+        if _unknown:
+            raise AssignAdd._create_refused((), _unknown)
         op: AssignAdd[U] = new(AssignAdd)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +188,7 @@ MERGE = AssignAdd.Options.merge
 def assign_add(
     ref: TensorOperand[U],
     value: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -218,8 +227,8 @@ def assign_add(
         ...     print(session.run(assign_add(v, [10, 20])))
         [11 22]
     """
-    if _unknown:
-        raise AssignAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -80,7 +80,11 @@ class AssignAddVariableOp(Op):
 
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource], value: AnyOperand[UDtype]
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        value: AnyOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AssignAddVariableOp:
         """Adds a tensor to what a variable holds.
 
@@ -113,6 +117,8 @@ class AssignAddVariableOp(Op):
             >>> counter.numpy()
             array([11, 22], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise AssignAddVariableOp._create_refused(_surplus, _unknown)
         op: AssignAddVariableOp = new(AssignAddVariableOp)
         fast_path_error = None
         try:
@@ -128,7 +134,7 @@ class AssignAddVariableOp(Op):
 def assign_add_variable_op(
     resource: TensorOperand[TResource],
     value: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -164,8 +170,8 @@ def assign_add_variable_op(
         >>> counter.numpy()
         array([11, 22], dtype=int32)
     """
-    if _unknown:
-        raise AssignAddVariableOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignAddVariableOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -100,7 +100,10 @@ class AssignSub(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -112,7 +115,11 @@ class AssignSub(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, ref: TensorOperand[U], value: SameOperand[U], *options: Options
+        scope: Scope,
+        ref: TensorOperand[U],
+        value: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> AssignSub[U]:
         """Subtracts a tensor from what a reference variable holds.
 
@@ -149,6 +156,8 @@ class AssignSub(TensorOp[T]):
             ...     print(session.run(assign_sub(v, [1, 5])))
             [ 9 15]
         """
+        if _unknown:
+            raise AssignSub._create_refused((), _unknown)
         op: AssignSub[U] = new(AssignSub)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +188,7 @@ MERGE = AssignSub.Options.merge
 def assign_sub(
     ref: TensorOperand[U],
     value: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -218,8 +227,8 @@ def assign_sub(
         ...     print(session.run(assign_sub(v, [1, 5])))
         [ 9 15]
     """
-    if _unknown:
-        raise AssignSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

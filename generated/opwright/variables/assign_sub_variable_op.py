@@ -79,7 +79,11 @@ class AssignSubVariableOp(Op):
 
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource], value: AnyOperand[UDtype]
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        value: AnyOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> AssignSubVariableOp:
         """Subtracts a tensor from what a variable holds.
 
@@ -112,6 +116,8 @@ class AssignSubVariableOp(Op):
             >>> stock.numpy()
             array([ 9, 15], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise AssignSubVariableOp._create_refused(_surplus, _unknown)
         op: AssignSubVariableOp = new(AssignSubVariableOp)
         fast_path_error = None
         try:
@@ -127,7 +133,7 @@ class AssignSubVariableOp(Op):
 def assign_sub_variable_op(
     resource: TensorOperand[TResource],
     value: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -162,8 +168,8 @@ def assign_sub_variable_op(
         >>> stock.numpy()
         array([ 9, 15], dtype=int32)
     """
-    if _unknown:
-        raise AssignSubVariableOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignSubVariableOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -95,7 +95,10 @@ class AssignVariableOp(Op):
             self,
             *,
             validate_shape: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(validate_shape=validate_shape)
 
         def with_validate_shape(self, validate_shape: bool) -> Self:
@@ -111,6 +114,7 @@ class AssignVariableOp(Op):
         resource: TensorOperand[TResource],
         value: AnyOperand[UDtype],
         *options: Options,
+        **_unknown: Never,
     ) -> AssignVariableOp:
         """Writes a tensor into a variable.
 
@@ -148,6 +152,8 @@ class AssignVariableOp(Op):
             >>> opwright.variables.read_variable_op(v, tf.int32).numpy()
             array([1, 2], dtype=int32)
         """
+        if _unknown:
+            raise AssignVariableOp._create_refused((), _unknown)
         op: AssignVariableOp = new(AssignVariableOp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -181,7 +187,7 @@ MERGE = AssignVariableOp.Options.merge
 def assign_variable_op(
     resource: TensorOperand[TResource],
     value: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     validate_shape: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -221,8 +227,8 @@ def assign_variable_op(
         >>> opwright.variables.read_variable_op(v, tf.int32).numpy()
         array([1, 2], dtype=int32)
     """
-    if _unknown:
-        raise AssignVariableOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignVariableOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

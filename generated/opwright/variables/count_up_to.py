@@ -73,7 +73,13 @@ class CountUpTo(TensorOp[T]):
         return CountUpToInputs(self)
 
     @staticmethod
-    def create(scope: Scope, ref: TensorOperand[U], limit: int) -> CountUpTo[U]:
+    def create(
+        scope: Scope,
+        ref: TensorOperand[U],
+        limit: int,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> CountUpTo[U]:
         """Gives the number that a reference variable holds, and counts it up.
 
         The variable holds one integer. Below `limit`, it is given out and 1 is added;
@@ -104,6 +110,8 @@ class CountUpTo(TensorOp[T]):
             ...     print(session.run(count_up_to(v, 10)), session.run(v))
             7 8
         """
+        if _unknown or _surplus:
+            raise CountUpTo._create_refused(_surplus, _unknown)
         op: CountUpTo[U] = new(CountUpTo)
         fast_path_error = None
         try:
@@ -119,7 +127,11 @@ class CountUpTo(TensorOp[T]):
 
 @explained
 def count_up_to(
-    ref: TensorOperand[U], limit: int, *, name: str | None = None, **_unknown: Never
+    ref: TensorOperand[U],
+    limit: int,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """Gives the number that a reference variable holds, and counts it up.
 
@@ -151,8 +163,8 @@ def count_up_to(
         ...     print(session.run(count_up_to(v, 10)), session.run(v))
         7 8
     """
-    if _unknown:
-        raise CountUpTo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CountUpTo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

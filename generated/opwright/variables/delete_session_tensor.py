@@ -58,7 +58,9 @@ class DeleteSessionTensor(Op):
         return DeleteSessionTensorInputs(self)
 
     @staticmethod
-    def create(scope: Scope, handle: StringOperand) -> DeleteSessionTensor:
+    def create(
+        scope: Scope, handle: StringOperand, *_surplus: Never, **_unknown: Never
+    ) -> DeleteSessionTensor:
         """Lets a session forget a tensor that it kept.
 
         GetSessionHandle keeps a tensor in the session, GetSessionTensor gives it back,
@@ -81,6 +83,8 @@ class DeleteSessionTensor(Op):
             ...     kept = session.run(opwright.variables.get_session_handle([1, 2]))
             ...     session.run(delete_session_tensor(kept.handle))
         """
+        if _unknown or _surplus:
+            raise DeleteSessionTensor._create_refused(_surplus, _unknown)
         op: DeleteSessionTensor = new(DeleteSessionTensor)
         fast_path_error = None
         try:
@@ -94,7 +98,7 @@ class DeleteSessionTensor(Op):
 
 @explained
 def delete_session_tensor(
-    handle: StringOperand, *, name: str | None = None, **_unknown: Never
+    handle: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
     """Lets a session forget a tensor that it kept.
 
@@ -119,8 +123,8 @@ def delete_session_tensor(
         ...     kept = session.run(opwright.variables.get_session_handle([1, 2]))
         ...     session.run(delete_session_tensor(kept.handle))
     """
-    if _unknown:
-        raise DeleteSessionTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DeleteSessionTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

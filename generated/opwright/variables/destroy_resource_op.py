@@ -78,7 +78,10 @@ class DestroyResourceOp(Op):
             self,
             *,
             ignore_lookup_error: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(ignore_lookup_error=ignore_lookup_error)
 
         def with_ignore_lookup_error(self, ignore_lookup_error: bool) -> Self:
@@ -90,7 +93,10 @@ class DestroyResourceOp(Op):
 
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource], *options: Options
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *options: Options,
+        **_unknown: Never,
     ) -> DestroyResourceOp:
         """Destroys a resource, such as a variable.
 
@@ -122,6 +128,8 @@ class DestroyResourceOp(Op):
             >>> bool(opwright.variables.var_is_initialized_op(v))
             False
         """
+        if _unknown:
+            raise DestroyResourceOp._create_refused((), _unknown)
         op: DestroyResourceOp = new(DestroyResourceOp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -153,7 +161,7 @@ MERGE = DestroyResourceOp.Options.merge
 @explained
 def destroy_resource_op(
     resource: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     ignore_lookup_error: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -188,8 +196,8 @@ def destroy_resource_op(
         >>> bool(opwright.variables.var_is_initialized_op(v))
         False
     """
-    if _unknown:
-        raise DestroyResourceOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DestroyResourceOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

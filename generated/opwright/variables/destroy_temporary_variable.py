@@ -83,7 +83,11 @@ class DestroyTemporaryVariable(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, ref: TensorOperand[U], var_name: StringLike
+        scope: Scope,
+        ref: TensorOperand[U],
+        var_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DestroyTemporaryVariable[U]:
         """Gives the value of a temporary variable, and destroys it.
 
@@ -117,6 +121,8 @@ class DestroyTemporaryVariable(TensorOp[T]):
             ...     print(session.run(destroy_temporary_variable(v, "sum")))
             [6 7]
         """
+        if _unknown or _surplus:
+            raise DestroyTemporaryVariable._create_refused(_surplus, _unknown)
         op: DestroyTemporaryVariable[U] = new(DestroyTemporaryVariable)
         fast_path_error = None
         try:
@@ -139,7 +145,7 @@ class DestroyTemporaryVariable(TensorOp[T]):
 def destroy_temporary_variable(
     ref: TensorOperand[U],
     var_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -175,8 +181,8 @@ def destroy_temporary_variable(
         ...     print(session.run(destroy_temporary_variable(v, "sum")))
         [6 7]
     """
-    if _unknown:
-        raise DestroyTemporaryVariable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DestroyTemporaryVariable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

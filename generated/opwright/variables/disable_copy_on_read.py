@@ -62,7 +62,12 @@ class DisableCopyOnRead(Op):
         return DisableCopyOnReadInputs(self)
 
     @staticmethod
-    def create(scope: Scope, resource: TensorOperand[TResource]) -> DisableCopyOnRead:
+    def create(
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> DisableCopyOnRead:
         """Lets reads of a variable share its buffer again.
 
         After an op has changed single rows, such as ResourceScatterAdd or a sparse
@@ -89,6 +94,8 @@ class DisableCopyOnRead(Op):
             >>> v.numpy()
             array([11,  2,  3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise DisableCopyOnRead._create_refused(_surplus, _unknown)
         op: DisableCopyOnRead = new(DisableCopyOnRead)
         fast_path_error = None
         try:
@@ -102,7 +109,10 @@ class DisableCopyOnRead(Op):
 
 @explained
 def disable_copy_on_read(
-    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    resource: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """Lets reads of a variable share its buffer again.
 
@@ -131,8 +141,8 @@ def disable_copy_on_read(
         >>> v.numpy()
         array([11,  2,  3], dtype=int32)
     """
-    if _unknown:
-        raise DisableCopyOnRead._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DisableCopyOnRead._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -74,7 +74,9 @@ class GetSessionHandle(TensorOp[TString]):
         return GetSessionHandleInputs(self)
 
     @staticmethod
-    def create(scope: Scope, value: AnyOperand[U]) -> GetSessionHandle:
+    def create(
+        scope: Scope, value: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> GetSessionHandle:
         """Keeps a tensor in a session, and gives a string that stands for it.
 
         The tensor stays where it was computed, so a later run of the session can start
@@ -106,6 +108,8 @@ class GetSessionHandle(TensorOp[TString]):
             ...     print(session.run(again))
             [1 2]
         """
+        if _unknown or _surplus:
+            raise GetSessionHandle._create_refused(_surplus, _unknown)
         op: GetSessionHandle = new(GetSessionHandle)
         fast_path_error = None
         try:
@@ -119,7 +123,7 @@ class GetSessionHandle(TensorOp[TString]):
 
 @explained
 def get_session_handle(
-    value: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    value: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """Keeps a tensor in a session, and gives a string that stands for it.
 
@@ -151,8 +155,8 @@ def get_session_handle(
         ...     print(session.run(again))
         [1 2]
     """
-    if _unknown:
-        raise GetSessionHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetSessionHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -71,7 +71,9 @@ class GetSessionHandleV2(TensorOp[TResource]):
         return GetSessionHandleV2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, value: AnyOperand[U]) -> GetSessionHandleV2:
+    def create(
+        scope: Scope, value: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> GetSessionHandleV2:
         """Keeps a tensor in a session, and gives a resource that stands for it.
 
         What GetSessionHandle does, with a handle of dtype resource. GetSessionTensor
@@ -99,6 +101,8 @@ class GetSessionHandleV2(TensorOp[TResource]):
             ...     print(handle.dtype)
             <dtype: 'resource'>
         """
+        if _unknown or _surplus:
+            raise GetSessionHandleV2._create_refused(_surplus, _unknown)
         op: GetSessionHandleV2 = new(GetSessionHandleV2)
         fast_path_error = None
         try:
@@ -112,7 +116,7 @@ class GetSessionHandleV2(TensorOp[TResource]):
 
 @explained
 def get_session_handle_v2(
-    value: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    value: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:
     """Keeps a tensor in a session, and gives a resource that stands for it.
 
@@ -141,8 +145,8 @@ def get_session_handle_v2(
         ...     print(handle.dtype)
         <dtype: 'resource'>
     """
-    if _unknown:
-        raise GetSessionHandleV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetSessionHandleV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -78,7 +78,11 @@ class GetSessionTensor(TensorOp[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, handle: StringOperand, dtype: type[UDtype] | DTypeLike
+        scope: Scope,
+        handle: StringOperand,
+        dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> GetSessionTensor[UDtype]:
         """Gives back a tensor that a session kept.
 
@@ -108,6 +112,8 @@ class GetSessionTensor(TensorOp[Dtype]):
             ...     print(session.run(get_session_tensor(kept.handle, tf.int32)))
             [1 2]
         """
+        if _unknown or _surplus:
+            raise GetSessionTensor._create_refused(_surplus, _unknown)
         op: GetSessionTensor[UDtype] = new(GetSessionTensor)
         fast_path_error = None
         try:
@@ -130,7 +136,7 @@ class GetSessionTensor(TensorOp[Dtype]):
 def get_session_tensor(
     handle: StringOperand,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -161,8 +167,8 @@ def get_session_tensor(
         ...     print(session.run(get_session_tensor(kept.handle, tf.int32)))
         [1 2]
     """
-    if _unknown:
-        raise GetSessionTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise GetSessionTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -67,7 +67,9 @@ class IsVariableInitialized(TensorOp[TBool]):
         return IsVariableInitializedInputs(self)
 
     @staticmethod
-    def create(scope: Scope, ref: TensorOperand[UDtype]) -> IsVariableInitialized:
+    def create(
+        scope: Scope, ref: TensorOperand[UDtype], *_surplus: Never, **_unknown: Never
+    ) -> IsVariableInitialized:
         """Says whether a reference variable has a value.
 
         False until Assign writes it for the first time. For the variables of graphs and
@@ -93,6 +95,8 @@ class IsVariableInitialized(TensorOp[TBool]):
             ...     print(session.run(is_variable_initialized(v)))
             False
         """
+        if _unknown or _surplus:
+            raise IsVariableInitialized._create_refused(_surplus, _unknown)
         op: IsVariableInitialized = new(IsVariableInitialized)
         fast_path_error = None
         try:
@@ -108,7 +112,10 @@ class IsVariableInitialized(TensorOp[TBool]):
 
 @explained
 def is_variable_initialized(
-    ref: TensorOperand[UDtype], *, name: str | None = None, **_unknown: Never
+    ref: TensorOperand[UDtype],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Says whether a reference variable has a value.
 
@@ -135,8 +142,8 @@ def is_variable_initialized(
         ...     print(session.run(is_variable_initialized(v)))
         False
     """
-    if _unknown:
-        raise IsVariableInitialized._unknown(_unknown)
+    if _unknown or _surplus:
+        raise IsVariableInitialized._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

@@ -87,6 +87,8 @@ class ReadVariableOp(TensorOp[Dtype]):
         scope: Scope,
         resource: TensorOperand[TResource],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ReadVariableOp[UDtype]:
         """Gives what a variable holds.
 
@@ -122,6 +124,8 @@ class ReadVariableOp(TensorOp[Dtype]):
             >>> before.numpy(), read_variable_op(v.handle, tf.int32).numpy()
             (array([1, 2, 3], dtype=int32), array([11, 12, 13], dtype=int32))
         """
+        if _unknown or _surplus:
+            raise ReadVariableOp._create_refused(_surplus, _unknown)
         op: ReadVariableOp[UDtype] = new(ReadVariableOp)
         fast_path_error = None
         try:
@@ -144,7 +148,7 @@ class ReadVariableOp(TensorOp[Dtype]):
 def read_variable_op(
     resource: TensorOperand[TResource],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -182,8 +186,8 @@ def read_variable_op(
         >>> before.numpy(), read_variable_op(v.handle, tf.int32).numpy()
         (array([1, 2, 3], dtype=int32), array([11, 12, 13], dtype=int32))
     """
-    if _unknown:
-        raise ReadVariableOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReadVariableOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -85,6 +85,8 @@ class ResourceCountUpTo(TensorOp[T]):
         resource: TensorOperand[TResource],
         limit: int,
         T: type[U] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceCountUpTo[U]:
         """Gives the number that a variable holds, and counts it up.
 
@@ -114,6 +116,8 @@ class ResourceCountUpTo(TensorOp[T]):
             >>> int(resource_count_up_to(v.handle, 10, tf.int32)), int(v.numpy())
             (7, 8)
         """
+        if _unknown or _surplus:
+            raise ResourceCountUpTo._create_refused(_surplus, _unknown)
         op: ResourceCountUpTo[U] = new(ResourceCountUpTo)
         fast_path_error = None
         try:
@@ -139,7 +143,7 @@ def resource_count_up_to(
     resource: TensorOperand[TResource],
     limit: int,
     T: type[U] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -171,8 +175,8 @@ def resource_count_up_to(
         >>> int(resource_count_up_to(v.handle, 10, tf.int32)), int(v.numpy())
         (7, 8)
     """
-    if _unknown:
-        raise ResourceCountUpTo._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceCountUpTo._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -114,7 +114,10 @@ class ResourceGather(TensorOp[Dtype]):
             *,
             batch_dims: int = default(0),
             validate_indices: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(batch_dims=batch_dims, validate_indices=validate_indices)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -134,6 +137,7 @@ class ResourceGather(TensorOp[Dtype]):
         indices: Operand[Uindices],
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceGather[UDtype]:
         """Takes rows of a variable by their indices.
 
@@ -179,6 +183,8 @@ class ResourceGather(TensorOp[Dtype]):
             array([[2. , 2.1],
                    [0. , 0.1]], dtype=float32)
         """
+        if _unknown:
+            raise ResourceGather._create_refused((), _unknown)
         op: ResourceGather[UDtype] = new(ResourceGather)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -221,7 +227,7 @@ def resource_gather(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     batch_dims: int = 0,
     validate_indices: bool = True,
     name: str | None = None,
@@ -270,8 +276,8 @@ def resource_gather(
         array([[2. , 2.1],
                [0. , 0.1]], dtype=float32)
     """
-    if _unknown:
-        raise ResourceGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

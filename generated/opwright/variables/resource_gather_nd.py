@@ -97,6 +97,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceGatherNd[UDtype]:
         """Takes elements or slices of a variable by indices into several axes.
 
@@ -133,6 +135,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
             >>> resource_gather_nd(board.handle, [[0, 1], [1, 0]], tf.int32).numpy()
             array([2, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceGatherNd._create_refused(_surplus, _unknown)
         op: ResourceGatherNd[UDtype] = new(ResourceGatherNd)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def resource_gather_nd(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -196,8 +200,8 @@ def resource_gather_nd(
         >>> resource_gather_nd(board.handle, [[0, 1], [1, 0]], tf.int32).numpy()
         array([2, 3], dtype=int32)
     """
-    if _unknown:
-        raise ResourceGatherNd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceGatherNd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -98,6 +98,8 @@ class ResourceScatterAdd(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterAdd:
         """Adds rows to some rows of a variable.
 
@@ -135,6 +137,8 @@ class ResourceScatterAdd(Op):
             >>> v.numpy()
             array([21,  2, 43], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterAdd._create_refused(_surplus, _unknown)
         op: ResourceScatterAdd = new(ResourceScatterAdd)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def resource_scatter_add(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -199,8 +203,8 @@ def resource_scatter_add(
         >>> v.numpy()
         array([21,  2, 43], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -98,6 +98,8 @@ class ResourceScatterDiv(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterDiv:
         """Divides some rows of a variable by rows.
 
@@ -135,6 +137,8 @@ class ResourceScatterDiv(Op):
             >>> v.numpy()
             array([2, 9, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterDiv._create_refused(_surplus, _unknown)
         op: ResourceScatterDiv = new(ResourceScatterDiv)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def resource_scatter_div(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -199,8 +203,8 @@ def resource_scatter_div(
         >>> v.numpy()
         array([2, 9, 3], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

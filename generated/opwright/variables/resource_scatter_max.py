@@ -100,6 +100,8 @@ class ResourceScatterMax(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterMax:
         """Raises some rows of a variable to rows, where those are greater.
 
@@ -137,6 +139,8 @@ class ResourceScatterMax(Op):
             >>> v.numpy()
             array([7, 5, 6], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterMax._create_refused(_surplus, _unknown)
         op: ResourceScatterMax = new(ResourceScatterMax)
         fast_path_error = None
         try:
@@ -160,7 +164,7 @@ def resource_scatter_max(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -201,8 +205,8 @@ def resource_scatter_max(
         >>> v.numpy()
         array([7, 5, 6], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

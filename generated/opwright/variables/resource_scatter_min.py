@@ -98,6 +98,8 @@ class ResourceScatterMin(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterMin:
         """Lowers some rows of a variable to rows, where those are less.
 
@@ -135,6 +137,8 @@ class ResourceScatterMin(Op):
             >>> v.numpy()
             array([3, 5, 4], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterMin._create_refused(_surplus, _unknown)
         op: ResourceScatterMin = new(ResourceScatterMin)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def resource_scatter_min(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -199,8 +203,8 @@ def resource_scatter_min(
         >>> v.numpy()
         array([3, 5, 4], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -97,6 +97,8 @@ class ResourceScatterMul(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterMul:
         """Multiplies some rows of a variable by rows.
 
@@ -133,6 +135,8 @@ class ResourceScatterMul(Op):
             >>> v.numpy()
             array([ 5,  2, 60], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterMul._create_refused(_surplus, _unknown)
         op: ResourceScatterMul = new(ResourceScatterMul)
         fast_path_error = None
         try:
@@ -156,7 +160,7 @@ def resource_scatter_mul(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -196,8 +200,8 @@ def resource_scatter_mul(
         >>> v.numpy()
         array([ 5,  2, 60], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

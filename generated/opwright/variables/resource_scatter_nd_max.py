@@ -112,7 +112,10 @@ class ResourceScatterNdMax(Op):
             *,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ResourceScatterNdMax(Op):
         indices: Operand[Uindices],
         updates: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceScatterNdMax:
         """Raises a variable to values at indices.
 
@@ -177,6 +181,8 @@ class ResourceScatterNdMax(Op):
             >>> v.numpy()
             array([7, 5, 6], dtype=int32)
         """
+        if _unknown:
+            raise ResourceScatterNdMax._create_refused((), _unknown)
         op: ResourceScatterNdMax = new(ResourceScatterNdMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def resource_scatter_nd_max(
     ref: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: AnyOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = True,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
@@ -266,8 +272,8 @@ def resource_scatter_nd_max(
         >>> v.numpy()
         array([7, 5, 6], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterNdMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterNdMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -112,7 +112,10 @@ class ResourceScatterNdMin(Op):
             *,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ResourceScatterNdMin(Op):
         indices: Operand[Uindices],
         updates: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceScatterNdMin:
         """Lowers a variable to values at indices.
 
@@ -177,6 +181,8 @@ class ResourceScatterNdMin(Op):
             >>> v.numpy()
             array([3, 5, 4], dtype=int32)
         """
+        if _unknown:
+            raise ResourceScatterNdMin._create_refused((), _unknown)
         op: ResourceScatterNdMin = new(ResourceScatterNdMin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def resource_scatter_nd_min(
     ref: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: AnyOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = True,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
@@ -266,8 +272,8 @@ def resource_scatter_nd_min(
         >>> v.numpy()
         array([3, 5, 4], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterNdMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterNdMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -112,7 +112,10 @@ class ResourceScatterNdSub(Op):
             *,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ResourceScatterNdSub(Op):
         indices: Operand[Uindices],
         updates: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceScatterNdSub:
         """Subtracts values from a variable at indices.
 
@@ -177,6 +181,8 @@ class ResourceScatterNdSub(Op):
             >>> v.numpy()
             array([7, 9, 5], dtype=int32)
         """
+        if _unknown:
+            raise ResourceScatterNdSub._create_refused((), _unknown)
         op: ResourceScatterNdSub = new(ResourceScatterNdSub)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -217,7 +223,7 @@ def resource_scatter_nd_sub(
     ref: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: AnyOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = True,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
@@ -266,8 +272,8 @@ def resource_scatter_nd_sub(
         >>> v.numpy()
         array([7, 9, 5], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterNdSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterNdSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -98,6 +98,8 @@ class ResourceScatterSub(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: Operand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterSub:
         """Subtracts rows from some rows of a variable.
 
@@ -135,6 +137,8 @@ class ResourceScatterSub(Op):
             >>> v.numpy()
             array([7, 9, 5], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterSub._create_refused(_surplus, _unknown)
         op: ResourceScatterSub = new(ResourceScatterSub)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def resource_scatter_sub(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: Operand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -199,8 +203,8 @@ def resource_scatter_sub(
         >>> v.numpy()
         array([7, 9, 5], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

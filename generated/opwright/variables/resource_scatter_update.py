@@ -95,6 +95,8 @@ class ResourceScatterUpdate(Op):
         resource: TensorOperand[TResource],
         indices: Operand[Uindices],
         updates: AnyOperand[UDtype],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ResourceScatterUpdate:
         """Replaces some rows of a variable.
 
@@ -132,6 +134,8 @@ class ResourceScatterUpdate(Op):
             >>> v.numpy()
             array([10,  2, 30], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise ResourceScatterUpdate._create_refused(_surplus, _unknown)
         op: ResourceScatterUpdate = new(ResourceScatterUpdate)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def resource_scatter_update(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],
     updates: AnyOperand[UDtype],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -196,8 +200,8 @@ def resource_scatter_update(
         >>> v.numpy()
         array([10,  2, 30], dtype=int32)
     """
-    if _unknown:
-        raise ResourceScatterUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceScatterUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -134,7 +134,10 @@ class ResourceStridedSliceAssign(Op):
             ellipsis_mask: int = default(0),
             new_axis_mask: int = default(0),
             shrink_axis_mask: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -171,6 +174,7 @@ class ResourceStridedSliceAssign(Op):
         strides: SameOperand[UIndex],
         value: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ResourceStridedSliceAssign:
         """Writes into what a slice of a variable selects.
 
@@ -218,6 +222,8 @@ class ResourceStridedSliceAssign(Op):
             >>> v.numpy()
             array([ 1, 20, 30,  4], dtype=int32)
         """
+        if _unknown:
+            raise ResourceStridedSliceAssign._create_refused((), _unknown)
         op: ResourceStridedSliceAssign = new(ResourceStridedSliceAssign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -278,7 +284,7 @@ def resource_strided_slice_assign(
     end: SameOperand[UIndex],
     strides: SameOperand[UIndex],
     value: AnyOperand[U],
-    *,
+    *_surplus: Never,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -333,8 +339,8 @@ def resource_strided_slice_assign(
         >>> v.numpy()
         array([ 1, 20, 30,  4], dtype=int32)
     """
-    if _unknown:
-        raise ResourceStridedSliceAssign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ResourceStridedSliceAssign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -115,7 +115,10 @@ class ScatterDiv(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -132,6 +135,7 @@ class ScatterDiv(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterDiv[U]:
         """Divides some rows of a variable by rows.
 
@@ -179,6 +183,8 @@ class ScatterDiv(TensorOp[T]):
             ...     print(session.run(scatter_div(v, [2, 0], [2, 4])))
             [2 9 3]
         """
+        if _unknown:
+            raise ScatterDiv._create_refused((), _unknown)
         op: ScatterDiv[U] = new(ScatterDiv)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -214,7 +220,7 @@ def scatter_div(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -263,8 +269,8 @@ def scatter_div(
         ...     print(session.run(scatter_div(v, [2, 0], [2, 4])))
         [2 9 3]
     """
-    if _unknown:
-        raise ScatterDiv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterDiv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

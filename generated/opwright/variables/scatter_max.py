@@ -113,7 +113,10 @@ class ScatterMax(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -130,6 +133,7 @@ class ScatterMax(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterMax[U]:
         """Raises some rows of a variable to rows, where those are greater.
 
@@ -175,6 +179,8 @@ class ScatterMax(TensorOp[T]):
             ...     print(session.run(scatter_max(v, [2, 0, 2], [4, 7, 6])))
             [7 5 6]
         """
+        if _unknown:
+            raise ScatterMax._create_refused((), _unknown)
         op: ScatterMax[U] = new(ScatterMax)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def scatter_max(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -258,8 +264,8 @@ def scatter_max(
         ...     print(session.run(scatter_max(v, [2, 0, 2], [4, 7, 6])))
         [7 5 6]
     """
-    if _unknown:
-        raise ScatterMax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterMax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,10 @@ class ScatterMin(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -130,6 +133,7 @@ class ScatterMin(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterMin[U]:
         """Lowers some rows of a variable to rows, where those are less.
 
@@ -175,6 +179,8 @@ class ScatterMin(TensorOp[T]):
             ...     print(session.run(scatter_min(v, [2, 0, 2], [6, 3, 4])))
             [3 5 4]
         """
+        if _unknown:
+            raise ScatterMin._create_refused((), _unknown)
         op: ScatterMin[U] = new(ScatterMin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def scatter_min(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -258,8 +264,8 @@ def scatter_min(
         ...     print(session.run(scatter_min(v, [2, 0, 2], [6, 3, 4])))
         [3 5 4]
     """
-    if _unknown:
-        raise ScatterMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,7 +113,10 @@ class ScatterMul(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -130,6 +133,7 @@ class ScatterMul(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterMul[U]:
         """Multiplies some rows of a variable by rows.
 
@@ -175,6 +179,8 @@ class ScatterMul(TensorOp[T]):
             ...     print(session.run(scatter_mul(v, [2, 0, 2], [10, 5, 2])))
             [ 5  2 60]
         """
+        if _unknown:
+            raise ScatterMul._create_refused((), _unknown)
         op: ScatterMul[U] = new(ScatterMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def scatter_mul(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -257,8 +263,8 @@ def scatter_mul(
         ...     print(session.run(scatter_mul(v, [2, 0, 2], [10, 5, 2])))
         [ 5  2 60]
     """
-    if _unknown:
-        raise ScatterMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

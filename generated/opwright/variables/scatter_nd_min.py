@@ -121,7 +121,10 @@ class ScatterNdMin(TensorOp[T]):
             *,
             use_locking: bool = default(False),
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -141,6 +144,7 @@ class ScatterNdMin(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterNdMin[U]:
         """Lowers a variable to values at indices.
 
@@ -192,6 +196,8 @@ class ScatterNdMin(TensorOp[T]):
             ...     print(session.run(scatter_nd_min(v, [[2], [0], [2]], [6, 3, 4])))
             [3 5 4]
         """
+        if _unknown:
+            raise ScatterNdMin._create_refused((), _unknown)
         op: ScatterNdMin[U] = new(ScatterNdMin)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -232,7 +238,7 @@ def scatter_nd_min(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
@@ -285,8 +291,8 @@ def scatter_nd_min(
         ...     print(session.run(scatter_nd_min(v, [[2], [0], [2]], [6, 3, 4])))
         [3 5 4]
     """
-    if _unknown:
-        raise ScatterNdMin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterNdMin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -118,7 +118,10 @@ class ScatterNdUpdate(TensorOp[T]):
             *,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -138,6 +141,7 @@ class ScatterNdUpdate(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterNdUpdate[U]:
         """Replaces elements or slices of a variable at indices.
 
@@ -189,6 +193,8 @@ class ScatterNdUpdate(TensorOp[T]):
             ...     print(session.run(scatter_nd_update(v, [[2], [0]], [30, 10])))
             [10  2 30]
         """
+        if _unknown:
+            raise ScatterNdUpdate._create_refused((), _unknown)
         op: ScatterNdUpdate[U] = new(ScatterNdUpdate)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -229,7 +235,7 @@ def scatter_nd_update(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = True,
     bad_indices_policy: StringLike = "",
     name: str | None = None,
@@ -283,8 +289,8 @@ def scatter_nd_update(
         ...     print(session.run(scatter_nd_update(v, [[2], [0]], [30, 10])))
         [10  2 30]
     """
-    if _unknown:
-        raise ScatterNdUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterNdUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

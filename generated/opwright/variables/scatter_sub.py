@@ -114,7 +114,10 @@ class ScatterSub(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -131,6 +134,7 @@ class ScatterSub(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterSub[U]:
         """Subtracts rows from some rows of a variable.
 
@@ -176,6 +180,8 @@ class ScatterSub(TensorOp[T]):
             ...     print(session.run(scatter_sub(v, [2, 0, 2], [1, 2, 3])))
             [7 9 5]
         """
+        if _unknown:
+            raise ScatterSub._create_refused((), _unknown)
         op: ScatterSub[U] = new(ScatterSub)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -211,7 +217,7 @@ def scatter_sub(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -259,8 +265,8 @@ def scatter_sub(
         ...     print(session.run(scatter_sub(v, [2, 0, 2], [1, 2, 3])))
         [7 9 5]
     """
-    if _unknown:
-        raise ScatterSub._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterSub._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -111,7 +111,10 @@ class ScatterUpdate(TensorOp[T]):
             self,
             *,
             use_locking: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -128,6 +131,7 @@ class ScatterUpdate(TensorOp[T]):
         indices: Operand[Uindices],
         updates: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> ScatterUpdate[U]:
         """Replaces some rows of a variable.
 
@@ -174,6 +178,8 @@ class ScatterUpdate(TensorOp[T]):
             ...     print(session.run(scatter_update(v, [2, 0], [30, 10])))
             [10  2 30]
         """
+        if _unknown:
+            raise ScatterUpdate._create_refused((), _unknown)
         op: ScatterUpdate[U] = new(ScatterUpdate)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -209,7 +215,7 @@ def scatter_update(
     ref: TensorOperand[U],
     indices: Operand[Uindices],
     updates: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     use_locking: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -258,8 +264,8 @@ def scatter_update(
         ...     print(session.run(scatter_update(v, [2, 0], [30, 10])))
         [10  2 30]
     """
-    if _unknown:
-        raise ScatterUpdate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ScatterUpdate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -139,7 +139,10 @@ class StridedSliceAssign(TensorOp[T]):
             ellipsis_mask: int = default(0),
             new_axis_mask: int = default(0),
             shrink_axis_mask: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -176,6 +179,7 @@ class StridedSliceAssign(TensorOp[T]):
         strides: SameOperand[UIndex],
         value: SameAnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> StridedSliceAssign[U]:
         """Writes into what a slice of a reference variable selects.
 
@@ -227,6 +231,8 @@ class StridedSliceAssign(TensorOp[T]):
             ...     print(session.run(strided_slice_assign(v, [1], [3], [1], [20, 30])))
             [ 1 20 30  4]
         """
+        if _unknown:
+            raise StridedSliceAssign._create_refused((), _unknown)
         op: StridedSliceAssign[U] = new(StridedSliceAssign)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -287,7 +293,7 @@ def strided_slice_assign(
     end: SameOperand[UIndex],
     strides: SameOperand[UIndex],
     value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
@@ -344,8 +350,8 @@ def strided_slice_assign(
         ...     print(session.run(strided_slice_assign(v, [1], [3], [1], [20, 30])))
         [ 1 20 30  4]
     """
-    if _unknown:
-        raise StridedSliceAssign._unknown(_unknown)
+    if _unknown or _surplus:
+        raise StridedSliceAssign._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,7 +97,10 @@ class TemporaryVariable(TensorOp[Dtype]):
             self,
             *,
             var_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(var_name=var_name)
 
         def with_var_name(self, var_name: StringLike) -> Self:
@@ -113,6 +116,7 @@ class TemporaryVariable(TensorOp[Dtype]):
         shape: ShapeLike,
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> TemporaryVariable[UDtype]:
         """Makes a reference variable that lives for one run of a graph.
 
@@ -147,6 +151,8 @@ class TemporaryVariable(TensorOp[Dtype]):
             ...     print(session.run(total))
             [1 2]
         """
+        if _unknown:
+            raise TemporaryVariable._create_refused((), _unknown)
         op: TemporaryVariable[UDtype] = new(TemporaryVariable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -182,7 +188,7 @@ MERGE = TemporaryVariable.Options.merge
 def temporary_variable(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     var_name: StringLike = "",
     name: str | None = None,
     **_unknown: Never,
@@ -219,8 +225,8 @@ def temporary_variable(
         ...     print(session.run(total))
         [1 2]
     """
-    if _unknown:
-        raise TemporaryVariable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise TemporaryVariable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -111,7 +111,10 @@ class VarHandleOp(TensorOp[TResource]):
             shared_name: StringLike = default(""),
             debug_name: StringLike = default(""),
             allowed_devices: Sequence[StringLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 container=container,
                 shared_name=shared_name,
@@ -137,7 +140,11 @@ class VarHandleOp(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, dtype: AnyDTypeLike, shape: ShapeLike, *options: Options
+        scope: Scope,
+        dtype: AnyDTypeLike,
+        shape: ShapeLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> VarHandleOp:
         """Makes a handle of a variable.
 
@@ -182,6 +189,8 @@ class VarHandleOp(TensorOp[TResource]):
             >>> opwright.variables.read_variable_op(same, tf.float32).numpy()
             array([0.5, 1.5], dtype=float32)
         """
+        if _unknown:
+            raise VarHandleOp._create_refused((), _unknown)
         op: VarHandleOp = new(VarHandleOp)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -230,7 +239,7 @@ MERGE = VarHandleOp.Options.merge
 def var_handle_op(
     dtype: AnyDTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     debug_name: StringLike = "",
@@ -280,8 +289,8 @@ def var_handle_op(
         >>> opwright.variables.read_variable_op(same, tf.float32).numpy()
         array([0.5, 1.5], dtype=float32)
     """
-    if _unknown:
-        raise VarHandleOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise VarHandleOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -67,7 +67,12 @@ class VarIsInitializedOp(TensorOp[TBool]):
         return VarIsInitializedOpInputs(self)
 
     @staticmethod
-    def create(scope: Scope, resource: TensorOperand[TResource]) -> VarIsInitializedOp:
+    def create(
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> VarIsInitializedOp:
         """Says whether a handle's variable exists and has a value.
 
         False until AssignVariableOp writes it for the first time, and again once
@@ -97,6 +102,8 @@ class VarIsInitializedOp(TensorOp[TBool]):
             (False, True)
             >>> opwright.variables.destroy_resource_op(v)
         """
+        if _unknown or _surplus:
+            raise VarIsInitializedOp._create_refused(_surplus, _unknown)
         op: VarIsInitializedOp = new(VarIsInitializedOp)
         fast_path_error = None
         try:
@@ -112,7 +119,10 @@ class VarIsInitializedOp(TensorOp[TBool]):
 
 @explained
 def var_is_initialized_op(
-    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    resource: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TBool]:
     """Says whether a handle's variable exists and has a value.
 
@@ -142,8 +152,8 @@ def var_is_initialized_op(
         (False, True)
         >>> opwright.variables.destroy_resource_op(v)
     """
-    if _unknown:
-        raise VarIsInitializedOp._unknown(_unknown)
+    if _unknown or _surplus:
+        raise VarIsInitializedOp._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

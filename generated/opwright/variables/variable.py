@@ -101,7 +101,10 @@ class Variable(TensorOp[Dtype]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -120,6 +123,7 @@ class Variable(TensorOp[Dtype]):
         shape: ShapeLike,
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> Variable[UDtype]:
         """Makes a reference variable; VariableV2 takes its place.
 
@@ -156,6 +160,8 @@ class Variable(TensorOp[Dtype]):
             ...     print(session.run(opwright.variables.assign(v, [1, 2])))
             [1 2]
         """
+        if _unknown:
+            raise Variable._create_refused((), _unknown)
         op: Variable[UDtype] = new(Variable)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -198,7 +204,7 @@ MERGE = Variable.Options.merge
 def variable(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -237,8 +243,8 @@ def variable(
         ...     print(session.run(opwright.variables.assign(v, [1, 2])))
         [1 2]
     """
-    if _unknown:
-        raise Variable._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Variable._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

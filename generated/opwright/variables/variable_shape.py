@@ -100,8 +100,9 @@ class VariableShape(TensorOp[OutType]):
     def create(
         scope: Scope,
         input: TensorOperand[TResource],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> VariableShape[UOutType]:
         """Gives the sizes of what a variable holds.
 
@@ -130,6 +131,8 @@ class VariableShape(TensorOp[OutType]):
             >>> variable_shape(v.handle).numpy()
             array([2, 3], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise VariableShape._create_refused(_surplus, _unknown)
         op: VariableShape[UOutType] = new(VariableShape)
         fast_path_error = None
         try:
@@ -169,7 +172,7 @@ def variable_shape(
 @explained
 def variable_shape(
     input: TensorOperand[TResource],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
@@ -201,8 +204,8 @@ def variable_shape(
         >>> variable_shape(v.handle).numpy()
         array([2, 3], dtype=int32)
     """
-    if _unknown:
-        raise VariableShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise VariableShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UOutType]
     try:

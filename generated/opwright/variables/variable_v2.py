@@ -106,7 +106,10 @@ class VariableV2(TensorOp[Dtype]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -125,6 +128,7 @@ class VariableV2(TensorOp[Dtype]):
         shape: ShapeLike,
         dtype: type[UDtype] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> VariableV2[UDtype]:
         """Makes a reference variable, of graphs and sessions.
 
@@ -164,6 +168,8 @@ class VariableV2(TensorOp[Dtype]):
             ...     print(session.run(v))
             [1 2]
         """
+        if _unknown:
+            raise VariableV2._create_refused((), _unknown)
         op: VariableV2[UDtype] = new(VariableV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +212,7 @@ MERGE = VariableV2.Options.merge
 def variable_v2(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -249,8 +255,8 @@ def variable_v2(
         ...     print(session.run(v))
         [1 2]
     """
-    if _unknown:
-        raise VariableV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise VariableV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -99,7 +99,10 @@ class AssignVariableXlaConcatND(Op):
             self,
             *,
             paddings: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -116,6 +119,7 @@ class AssignVariableXlaConcatND(Op):
         inputs: Sequence[AnyOperand[U]],
         num_concats: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> AssignVariableXlaConcatND:
         """Joins blocks along all axes, and writes them to a variable.
 
@@ -149,6 +153,8 @@ class AssignVariableXlaConcatND(Op):
             ... def write(weights, shards):
             ...     assign_variable_xla_concat_nd(weights.handle, shards, [2, 2])
         """
+        if _unknown:
+            raise AssignVariableXlaConcatND._create_refused((), _unknown)
         op: AssignVariableXlaConcatND = new(AssignVariableXlaConcatND)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -189,7 +195,7 @@ def assign_variable_xla_concat_nd(
     resource: TensorOperand[TResource],
     inputs: Sequence[AnyOperand[U]],
     num_concats: Sequence[int],
-    *,
+    *_surplus: Never,
     paddings: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -227,8 +233,8 @@ def assign_variable_xla_concat_nd(
         ... def write(weights, shards):
         ...     assign_variable_xla_concat_nd(weights.handle, shards, [2, 2])
     """
-    if _unknown:
-        raise AssignVariableXlaConcatND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AssignVariableXlaConcatND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

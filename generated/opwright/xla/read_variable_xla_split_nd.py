@@ -97,7 +97,10 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             self,
             *,
             paddings: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -115,6 +118,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         N: int,
         num_splits: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> ReadVariableXlaSplitND[U]:
         """Reads a variable, cut up along all axes.
 
@@ -152,6 +156,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             ... def shards(weights):
             ...     return read_variable_xla_split_nd(weights.handle, tf.float32, 4, [2, 2])
         """
+        if _unknown:
+            raise ReadVariableXlaSplitND._create_refused((), _unknown)
         op: ReadVariableXlaSplitND[U] = new(ReadVariableXlaSplitND)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +198,7 @@ def read_variable_xla_split_nd(
     T: type[U] | DTypeLike,
     N: int,
     num_splits: Sequence[int],
-    *,
+    *_surplus: Never,
     paddings: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -233,8 +239,8 @@ def read_variable_xla_split_nd(
         ... def shards(weights):
         ...     return read_variable_xla_split_nd(weights.handle, tf.float32, 4, [2, 2])
     """
-    if _unknown:
-        raise ReadVariableXlaSplitND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ReadVariableXlaSplitND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

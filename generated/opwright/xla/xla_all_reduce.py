@@ -98,6 +98,8 @@ class XlaAllReduce(TensorOp[T]):
         group_assignment: Operand[TInt32],
         reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"],
         mode: Literal["CrossReplica", "CrossReplicaAndPartition"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaAllReduce[U]:
         """Combines tensors over the replicas of a compiled program.
 
@@ -133,6 +135,8 @@ class XlaAllReduce(TensorOp[T]):
             ... def mean(gradient):
             ...     return xla_all_reduce(gradient, [[0, 1]], "Mean", "CrossReplica")
         """
+        if _unknown or _surplus:
+            raise XlaAllReduce._create_refused(_surplus, _unknown)
         op: XlaAllReduce[U] = new(XlaAllReduce)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def xla_all_reduce(
     group_assignment: Operand[TInt32],
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"],
     mode: Literal["CrossReplica", "CrossReplicaAndPartition"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -211,8 +215,8 @@ def xla_all_reduce(
         ... def mean(gradient):
         ...     return xla_all_reduce(gradient, [[0, 1]], "Mean", "CrossReplica")
     """
-    if _unknown:
-        raise XlaAllReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaAllReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -105,6 +105,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
         lhs: Operand[U],
         rhs: SameOperand[U],
         broadcast_dims: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaBroadcastHelper[U]:
         """Brings two tensors to one rank, as XLA's operators broadcast.
 
@@ -136,6 +138,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
             >>> print(a.shape, b.shape)
             (3, 4) (3, 1)
         """
+        if _unknown or _surplus:
+            raise XlaBroadcastHelper._create_refused(_surplus, _unknown)
         op: XlaBroadcastHelper[U] = new(XlaBroadcastHelper)
         fast_path_error = None
         try:
@@ -168,7 +172,7 @@ def xla_broadcast_helper(
     lhs: Operand[U],
     rhs: SameOperand[U],
     broadcast_dims: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaBroadcastHelperOutputs[U]:
@@ -202,8 +206,8 @@ def xla_broadcast_helper(
         >>> print(a.shape, b.shape)
         (3, 4) (3, 1)
     """
-    if _unknown:
-        raise XlaBroadcastHelper._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaBroadcastHelper._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaBroadcastHelperOutputs[U]
     try:

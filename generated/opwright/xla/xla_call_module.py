@@ -139,7 +139,10 @@ class XlaCallModule(Op):
             has_token_input_output: bool = default(False),
             disabled_checks: Sequence[StringLike] = default(()),
             use_shardy_partitioner: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 dim_args_spec=dim_args_spec,
                 platforms=platforms,
@@ -180,6 +183,7 @@ class XlaCallModule(Op):
         Sout: Sequence[ShapeLike],
         Tout: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> XlaCallModule:
         """Runs a program of StableHLO.
 
@@ -232,6 +236,8 @@ class XlaCallModule(Op):
             ...     platforms=["CPU"])[0].numpy()
             array([2., 4.], dtype=float32)
         """
+        if _unknown:
+            raise XlaCallModule._create_refused((), _unknown)
         op: XlaCallModule = new(XlaCallModule)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -296,7 +302,7 @@ def xla_call_module(
     module: StringLike,
     Sout: Sequence[ShapeLike],
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     dim_args_spec: Sequence[StringLike] = (),
     platforms: Sequence[StringLike] = (),
     function_list: Sequence[FunctionLike] = (),
@@ -355,8 +361,8 @@ def xla_call_module(
         ...     platforms=["CPU"])[0].numpy()
         array([2., 4.], dtype=float32)
     """
-    if _unknown:
-        raise XlaCallModule._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaCallModule._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

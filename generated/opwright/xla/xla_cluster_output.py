@@ -67,7 +67,9 @@ class XlaClusterOutput(TensorOp[T]):
         return XlaClusterOutputInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> XlaClusterOutput[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> XlaClusterOutput[U]:
         """Marks a result of a cluster that XLA will compile.
 
         Passes the tensor on. The graph rewrite of tf.xla.experimental.compile finds by
@@ -93,6 +95,8 @@ class XlaClusterOutput(TensorOp[T]):
             ... def result(x):
             ...     return xla_cluster_output(x)
         """
+        if _unknown or _surplus:
+            raise XlaClusterOutput._create_refused(_surplus, _unknown)
         op: XlaClusterOutput[U] = new(XlaClusterOutput)
         fast_path_error = None
         try:
@@ -106,7 +110,7 @@ class XlaClusterOutput(TensorOp[T]):
 
 @explained
 def xla_cluster_output(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Marks a result of a cluster that XLA will compile.
 
@@ -133,8 +137,8 @@ def xla_cluster_output(
         ... def result(x):
         ...     return xla_cluster_output(x)
     """
-    if _unknown:
-        raise XlaClusterOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaClusterOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

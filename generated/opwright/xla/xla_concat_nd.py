@@ -93,7 +93,10 @@ class XlaConcatND(TensorOp[T]):
             self,
             *,
             paddings: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -109,6 +112,7 @@ class XlaConcatND(TensorOp[T]):
         inputs: Sequence[AnyOperand[U]],
         num_concats: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> XlaConcatND[U]:
         """Joins blocks along all axes.
 
@@ -145,6 +149,8 @@ class XlaConcatND(TensorOp[T]):
             ... def whole(shards):
             ...     return xla_concat_nd(shards, num_concats=[2, 2])
         """
+        if _unknown:
+            raise XlaConcatND._create_refused((), _unknown)
         op: XlaConcatND[U] = new(XlaConcatND)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -183,7 +189,7 @@ MERGE = XlaConcatND.Options.merge
 def xla_concat_nd(
     inputs: Sequence[AnyOperand[U]],
     num_concats: Sequence[int],
-    *,
+    *_surplus: Never,
     paddings: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -222,8 +228,8 @@ def xla_concat_nd(
         ... def whole(shards):
         ...     return xla_concat_nd(shards, num_concats=[2, 2])
     """
-    if _unknown:
-        raise XlaConcatND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaConcatND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -116,6 +116,8 @@ class XlaConv(TensorOp[T]):
         feature_group_count: SameOperand[Uindices],
         dimension_numbers: StringLike,
         precision_config: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaConv[U]:
         """Convolves tensors of any number of spatial axes.
 
@@ -162,6 +164,8 @@ class XlaConv(TensorOp[T]):
             >>> xla_conv(x, k, [1], [[0, 0]], [1], [1], 1, axes, "").numpy().ravel()
             array([12., 23.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaConv._create_refused(_surplus, _unknown)
         op: XlaConv[U] = new(XlaConv)
         fast_path_error = None
         try:
@@ -240,7 +244,7 @@ def xla_conv(
     feature_group_count: SameOperand[Uindices],
     dimension_numbers: StringLike,
     precision_config: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -289,8 +293,8 @@ def xla_conv(
         >>> xla_conv(x, k, [1], [[0, 0]], [1], [1], 1, axes, "").numpy().ravel()
         array([12., 23.], dtype=float32)
     """
-    if _unknown:
-        raise XlaConv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaConv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

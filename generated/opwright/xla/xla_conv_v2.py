@@ -140,7 +140,10 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             self,
             *,
             batch_group_count: int = default(1),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(batch_group_count=batch_group_count)
 
         def with_batch_group_count(self, batch_group_count: int) -> Self:
@@ -164,6 +167,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         precision_config: StringLike,
         preferred_element_type: type[UPreferredElementType] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaConvV2[UPreferredElementType]:
         """Convolves tensors of any number of spatial axes, into a dtype of its own.
 
@@ -220,6 +224,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             array([[[12.],
                     [23.]]], dtype=float32)
         """
+        if _unknown:
+            raise XlaConvV2._create_refused((), _unknown)
         op: XlaConvV2[UPreferredElementType] = new(XlaConvV2)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -308,7 +314,7 @@ def xla_conv_v2(
     dimension_numbers: StringLike,
     precision_config: StringLike,
     preferred_element_type: type[UPreferredElementType] | DTypeLike,
-    *,
+    *_surplus: Never,
     batch_group_count: int = 1,
     name: str | None = None,
     **_unknown: Never,
@@ -366,8 +372,8 @@ def xla_conv_v2(
         array([[[12.],
                 [23.]]], dtype=float32)
     """
-    if _unknown:
-        raise XlaConvV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaConvV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UPreferredElementType]
     try:

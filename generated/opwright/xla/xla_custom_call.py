@@ -95,6 +95,8 @@ class XlaCustomCall(TensorOp[Dtype]):
         backend_config: StringLike,
         dtype: type[UDtype] | DTypeLike,
         shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaCustomCall[UDtype]:
         """Calls a function of the backend from a compiled program.
 
@@ -128,6 +130,8 @@ class XlaCustomCall(TensorOp[Dtype]):
             ... def call(x):
             ...     return xla_custom_call([x], "my_kernel", "", tf.float32, [8, 128])
         """
+        if _unknown or _surplus:
+            raise XlaCustomCall._create_refused(_surplus, _unknown)
         op: XlaCustomCall[UDtype] = new(XlaCustomCall)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def xla_custom_call(
     backend_config: StringLike,
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -205,8 +209,8 @@ def xla_custom_call(
         ... def call(x):
         ...     return xla_custom_call([x], "my_kernel", "", tf.float32, [8, 128])
     """
-    if _unknown:
-        raise XlaCustomCall._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaCustomCall._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -94,6 +94,8 @@ class XlaCustomCallV2(Op):
         has_side_effect: bool,
         result_dtypes: Sequence[AnyDTypeLike],
         result_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaCustomCallV2:
         """Calls a function of the backend, with any number of results.
 
@@ -130,6 +132,8 @@ class XlaCustomCallV2(Op):
             ...     return xla_custom_call_v2(
             ...         [x], "my_kernel", "", False, [tf.float32], [[8, 128]])
         """
+        if _unknown or _surplus:
+            raise XlaCustomCallV2._create_refused(_surplus, _unknown)
         op: XlaCustomCallV2 = new(XlaCustomCallV2)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def xla_custom_call_v2(
     has_side_effect: bool,
     result_dtypes: Sequence[AnyDTypeLike],
     result_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -214,8 +218,8 @@ def xla_custom_call_v2(
         ...     return xla_custom_call_v2(
         ...         [x], "my_kernel", "", False, [tf.float32], [[8, 128]])
     """
-    if _unknown:
-        raise XlaCustomCallV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaCustomCallV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

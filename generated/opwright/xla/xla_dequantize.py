@@ -86,6 +86,8 @@ class XlaDequantize(TensorOp[TBfloat16]):
         max_range: float,
         mode: StringLike,
         transpose_output: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaDequantize:
         """Unpacks bytes from 32-bit words, and makes bfloat16 of them.
 
@@ -123,6 +125,8 @@ class XlaDequantize(TensorOp[TBfloat16]):
             >>> print(numbers.numpy())
             [[1 0 1 0]]
         """
+        if _unknown or _surplus:
+            raise XlaDequantize._create_refused(_surplus, _unknown)
         op: XlaDequantize = new(XlaDequantize)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def xla_dequantize(
     max_range: float,
     mode: StringLike,
     transpose_output: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBfloat16]:
@@ -209,8 +213,8 @@ def xla_dequantize(
         >>> print(numbers.numpy())
         [[1 0 1 0]]
     """
-    if _unknown:
-        raise XlaDequantize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaDequantize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBfloat16]
     try:

@@ -97,6 +97,8 @@ class XlaDot(TensorOp[T]):
         rhs: SameOperand[U],
         dimension_numbers: StringLike,
         precision_config: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaDot[U]:
         """Multiplies tensors along axes that a message names.
 
@@ -135,6 +137,8 @@ class XlaDot(TensorOp[T]):
             array([[12.],
                    [34.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaDot._create_refused(_surplus, _unknown)
         op: XlaDot[U] = new(XlaDot)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def xla_dot(
     rhs: SameOperand[U],
     dimension_numbers: StringLike,
     precision_config: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -220,8 +224,8 @@ def xla_dot(
         array([[12.],
                [34.]], dtype=float32)
     """
-    if _unknown:
-        raise XlaDot._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaDot._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -113,6 +113,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         dimension_numbers: StringLike,
         precision_config: StringLike,
         preferred_element_type: type[UPreferredElementType] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaDotV2[UPreferredElementType]:
         """Multiplies tensors along axes that a message names, into a dtype of its
         own.
@@ -153,6 +155,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
             >>> xla_dot_v2(a, b, axes.SerializeToString(), "", tf.int32).numpy()
             np.int32(10300)
         """
+        if _unknown or _surplus:
+            raise XlaDotV2._create_refused(_surplus, _unknown)
         op: XlaDotV2[UPreferredElementType] = new(XlaDotV2)
         fast_path_error = None
         try:
@@ -196,7 +200,7 @@ def xla_dot_v2(
     dimension_numbers: StringLike,
     precision_config: StringLike,
     preferred_element_type: type[UPreferredElementType] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UPreferredElementType]:
@@ -238,8 +242,8 @@ def xla_dot_v2(
         >>> xla_dot_v2(a, b, axes.SerializeToString(), "", tf.int32).numpy()
         np.int32(10300)
     """
-    if _unknown:
-        raise XlaDotV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaDotV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UPreferredElementType]
     try:

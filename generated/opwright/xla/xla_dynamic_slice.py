@@ -97,6 +97,8 @@ class XlaDynamicSlice(TensorOp[T]):
         input: AnyOperand[U],
         start_indices: Operand[Uindices],
         size_indices: SameOperand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaDynamicSlice[U]:
         """Cuts a block out of a tensor, at a place that is known when it runs.
 
@@ -131,6 +133,8 @@ class XlaDynamicSlice(TensorOp[T]):
             array([[ 6,  7],
                    [10, 11]])
         """
+        if _unknown or _surplus:
+            raise XlaDynamicSlice._create_refused(_surplus, _unknown)
         op: XlaDynamicSlice[U] = new(XlaDynamicSlice)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def xla_dynamic_slice(
     input: AnyOperand[U],
     start_indices: Operand[Uindices],
     size_indices: SameOperand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -201,8 +205,8 @@ def xla_dynamic_slice(
         array([[ 6,  7],
                [10, 11]])
     """
-    if _unknown:
-        raise XlaDynamicSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaDynamicSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

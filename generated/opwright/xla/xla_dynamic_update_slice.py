@@ -97,6 +97,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
         input: AnyOperand[U],
         update: SameAnyOperand[U],
         indices: Operand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaDynamicUpdateSlice[U]:
         """Writes a block into a tensor, at a place that is known when it runs.
 
@@ -130,6 +132,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
             array([[0, 0, 7, 0],
                    [0, 0, 8, 0]], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise XlaDynamicUpdateSlice._create_refused(_surplus, _unknown)
         op: XlaDynamicUpdateSlice[U] = new(XlaDynamicUpdateSlice)
         fast_path_error = None
         try:
@@ -160,7 +164,7 @@ def xla_dynamic_update_slice(
     input: AnyOperand[U],
     update: SameAnyOperand[U],
     indices: Operand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -195,8 +199,8 @@ def xla_dynamic_update_slice(
         array([[0, 0, 7, 0],
                [0, 0, 8, 0]], dtype=int32)
     """
-    if _unknown:
-        raise XlaDynamicUpdateSlice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaDynamicUpdateSlice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -90,7 +90,12 @@ class XlaEinsum(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], b: SameOperand[U], equation: StringLike
+        scope: Scope,
+        a: Operand[U],
+        b: SameOperand[U],
+        equation: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaEinsum[U]:
         """Multiplies two tensors and sums, as an equation says.
 
@@ -127,6 +132,8 @@ class XlaEinsum(TensorOp[T]):
             >>> xla_einsum(a, b, equation="ij,j->i").numpy()
             array([12., 34.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaEinsum._create_refused(_surplus, _unknown)
         op: XlaEinsum[U] = new(XlaEinsum)
         fast_path_error = None
         try:
@@ -145,7 +152,7 @@ def xla_einsum(
     a: Operand[U],
     b: SameOperand[U],
     equation: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -184,8 +191,8 @@ def xla_einsum(
         >>> xla_einsum(a, b, equation="ij,j->i").numpy()
         array([12., 34.], dtype=float32)
     """
-    if _unknown:
-        raise XlaEinsum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaEinsum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

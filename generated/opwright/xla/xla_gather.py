@@ -110,6 +110,8 @@ class XlaGather(TensorOp[T]):
         slice_sizes: SameOperand[Uindices],
         dimension_numbers: StringLike,
         indices_are_sorted: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaGather[U]:
         """Gathers blocks from places that a tensor of indices names.
 
@@ -151,6 +153,8 @@ class XlaGather(TensorOp[T]):
             array([[4, 5],
                    [0, 1]])
         """
+        if _unknown or _surplus:
+            raise XlaGather._create_refused(_surplus, _unknown)
         op: XlaGather[U] = new(XlaGather)
         fast_path_error = None
         try:
@@ -198,7 +202,7 @@ def xla_gather(
     slice_sizes: SameOperand[Uindices],
     dimension_numbers: StringLike,
     indices_are_sorted: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -242,8 +246,8 @@ def xla_gather(
         array([[4, 5],
                [0, 1]])
     """
-    if _unknown:
-        raise XlaGather._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaGather._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

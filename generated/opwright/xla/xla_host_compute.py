@@ -111,7 +111,10 @@ class XlaHostCompute(Op):
             recv_key: StringLike = default(""),
             cost_estimate_ns: int = default(1000000),
             tpu_core: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 send_key=send_key,
                 recv_key=recv_key,
@@ -145,6 +148,7 @@ class XlaHostCompute(Op):
         shape_inference_graph: FunctionLike,
         key: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaHostCompute:
         """Runs a part of a compiled TPU program on the host.
 
@@ -187,6 +191,8 @@ class XlaHostCompute(Op):
             ...     return xla_host_compute(
             ...         [loss], [tf.float32], [], [[]], shapes, key="log")
         """
+        if _unknown:
+            raise XlaHostCompute._create_refused((), _unknown)
         op: XlaHostCompute = new(XlaHostCompute)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -249,7 +255,7 @@ def xla_host_compute(
     shapes: Sequence[ShapeLike],
     shape_inference_graph: FunctionLike,
     key: StringLike,
-    *,
+    *_surplus: Never,
     send_key: StringLike = "",
     recv_key: StringLike = "",
     cost_estimate_ns: int = 1000000,
@@ -297,8 +303,8 @@ def xla_host_compute(
         ...     return xla_host_compute(
         ...         [loss], [tf.float32], [], [[]], shapes, key="log")
     """
-    if _unknown:
-        raise XlaHostCompute._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaHostCompute._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -94,6 +94,8 @@ class XlaIf(Op):
         then_branch: FunctionLike,
         else_branch: FunctionLike,
         Tout: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaIf:
         """Runs one of two functions, in a compiled program.
 
@@ -128,6 +130,8 @@ class XlaIf(Op):
             >>> len(x)
             1
         """
+        if _unknown or _surplus:
+            raise XlaIf._create_refused(_surplus, _unknown)
         op: XlaIf = new(XlaIf)
         fast_path_error = None
         try:
@@ -163,7 +167,7 @@ def xla_if(
     then_branch: FunctionLike,
     else_branch: FunctionLike,
     Tout: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -200,8 +204,8 @@ def xla_if(
         >>> len(x)
         1
     """
-    if _unknown:
-        raise XlaIf._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaIf._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

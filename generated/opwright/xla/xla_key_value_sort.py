@@ -97,7 +97,11 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
     @staticmethod
     def create(
-        scope: Scope, keys: Operand[UK], values: AnyOperand[UV]
+        scope: Scope,
+        keys: Operand[UK],
+        values: AnyOperand[UV],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaKeyValueSort[UK, UV]:
         """Sorts keys along the last axis, and values along with them.
 
@@ -129,6 +133,8 @@ class XlaKeyValueSort(Op, Generic[K, V]):
             >>> print(keys.numpy(), names.numpy())
             [0.1 0.5 0.9] [11 10 12]
         """
+        if _unknown or _surplus:
+            raise XlaKeyValueSort._create_refused(_surplus, _unknown)
         op: XlaKeyValueSort[UK, UV] = new(XlaKeyValueSort)
         fast_path_error = None
         try:
@@ -146,7 +152,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 def xla_key_value_sort(
     keys: Operand[UK],
     values: AnyOperand[UV],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaKeyValueSortOutputs[UK, UV]:
@@ -179,8 +185,8 @@ def xla_key_value_sort(
         >>> print(keys.numpy(), names.numpy())
         [0.1 0.5 0.9] [11 10 12]
     """
-    if _unknown:
-        raise XlaKeyValueSort._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaKeyValueSort._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaKeyValueSortOutputs[UK, UV]
     try:

@@ -97,6 +97,8 @@ class XlaLaunch(Op):
         resources: Sequence[TensorOperand[TResource]],
         Tresults: Sequence[AnyDTypeLike],
         function: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaLaunch:
         """Compiles a function with XLA, and runs it.
 
@@ -135,6 +137,8 @@ class XlaLaunch(Op):
             >>> found[0].numpy()
             array([2., 4., 6.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaLaunch._create_refused(_surplus, _unknown)
         op: XlaLaunch = new(XlaLaunch)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def xla_launch(
     resources: Sequence[TensorOperand[TResource]],
     Tresults: Sequence[AnyDTypeLike],
     function: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -210,8 +214,8 @@ def xla_launch(
         >>> found[0].numpy()
         array([2., 4., 6.], dtype=float32)
     """
-    if _unknown:
-        raise XlaLaunch._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaLaunch._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

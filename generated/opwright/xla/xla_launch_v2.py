@@ -89,6 +89,8 @@ class XlaLaunchV2(Op):
         constants: Sequence[int],
         resources: Sequence[int],
         function: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaLaunchV2:
         """Compiles a function with XLA, and runs it; inputs are told apart by
         position.
@@ -124,6 +126,8 @@ class XlaLaunchV2(Op):
             >>> found[0].numpy()
             array([2., 4., 6.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaLaunchV2._create_refused(_surplus, _unknown)
         op: XlaLaunchV2 = new(XlaLaunchV2)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def xla_launch_v2(
     constants: Sequence[int],
     resources: Sequence[int],
     function: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -202,8 +206,8 @@ def xla_launch_v2(
         >>> found[0].numpy()
         array([2., 4., 6.], dtype=float32)
     """
-    if _unknown:
-        raise XlaLaunchV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaLaunchV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -70,7 +70,10 @@ class XlaOptimizationBarrier(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: Sequence[AnyOperand[AnyDType]]
+        scope: Scope,
+        input: Sequence[AnyOperand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaOptimizationBarrier:
         """Passes tensors on, and keeps the compiler from moving work across.
 
@@ -98,6 +101,8 @@ class XlaOptimizationBarrier(Op):
             >>> print(x.numpy(), y.numpy())
             [1. 2.] 3
         """
+        if _unknown or _surplus:
+            raise XlaOptimizationBarrier._create_refused(_surplus, _unknown)
         op: XlaOptimizationBarrier = new(XlaOptimizationBarrier)
         fast_path_error = None
         try:
@@ -113,7 +118,10 @@ class XlaOptimizationBarrier(Op):
 
 @explained
 def xla_optimization_barrier(
-    input: Sequence[AnyOperand[AnyDType]], *, name: str | None = None, **_unknown: Never
+    input: Sequence[AnyOperand[AnyDType]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> list[Output[AnyDType]]:
     """Passes tensors on, and keeps the compiler from moving work across.
 
@@ -141,8 +149,8 @@ def xla_optimization_barrier(
         >>> print(x.numpy(), y.numpy())
         [1. 2.] 3
     """
-    if _unknown:
-        raise XlaOptimizationBarrier._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaOptimizationBarrier._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

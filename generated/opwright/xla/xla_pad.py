@@ -105,6 +105,8 @@ class XlaPad(TensorOp[T]):
         padding_low: Operand[Uindices],
         padding_high: SameOperand[Uindices],
         padding_interior: SameOperand[Uindices],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaPad[U]:
         """Pads a tensor around and between its elements.
 
@@ -144,6 +146,8 @@ class XlaPad(TensorOp[T]):
             array([[0, 1, 0],
                    [0, 3, 0]])
         """
+        if _unknown or _surplus:
+            raise XlaPad._create_refused(_surplus, _unknown)
         op: XlaPad[U] = new(XlaPad)
         fast_path_error = None
         try:
@@ -190,7 +194,7 @@ def xla_pad(
     padding_low: Operand[Uindices],
     padding_high: SameOperand[Uindices],
     padding_interior: SameOperand[Uindices],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -230,8 +234,8 @@ def xla_pad(
         array([[0, 1, 0],
                [0, 3, 0]])
     """
-    if _unknown:
-        raise XlaPad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaPad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -84,6 +84,8 @@ class XlaRecv(TensorOp[Dtype]):
         dtype: type[UDtype] | DTypeLike,
         tensor_name: StringLike,
         shape: ShapeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRecv[UDtype]:
         """Receives a tensor from another computation of XLA.
 
@@ -113,6 +115,8 @@ class XlaRecv(TensorOp[Dtype]):
             >>> print(halo.shape)
             (2, 3)
         """
+        if _unknown or _surplus:
+            raise XlaRecv._create_refused(_surplus, _unknown)
         op: XlaRecv[UDtype] = new(XlaRecv)
         fast_path_error = None
         try:
@@ -144,7 +148,7 @@ def xla_recv(
     dtype: type[UDtype] | DTypeLike,
     tensor_name: StringLike,
     shape: ShapeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -176,8 +180,8 @@ def xla_recv(
         >>> print(halo.shape)
         (2, 3)
     """
-    if _unknown:
-        raise XlaRecv._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecv._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

@@ -82,6 +82,8 @@ class XlaRecvFromHost(TensorOp[Toutput]):
         Toutput: type[Uoutput] | DTypeLike,
         shape: ShapeLike,
         key: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRecvFromHost[Uoutput]:
         """Receives a tensor from the host, in a compiled program.
 
@@ -110,6 +112,8 @@ class XlaRecvFromHost(TensorOp[Toutput]):
             ... def receive():
             ...     return xla_recv_from_host(tf.float32, [8, 128], key="rows")
         """
+        if _unknown or _surplus:
+            raise XlaRecvFromHost._create_refused(_surplus, _unknown)
         op: XlaRecvFromHost[Uoutput] = new(XlaRecvFromHost)
         fast_path_error = None
         try:
@@ -138,7 +142,7 @@ def xla_recv_from_host(
     Toutput: type[Uoutput] | DTypeLike,
     shape: ShapeLike,
     key: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uoutput]:
@@ -168,8 +172,8 @@ def xla_recv_from_host(
         ... def receive():
         ...     return xla_recv_from_host(tf.float32, [8, 128], key="rows")
     """
-    if _unknown:
-        raise XlaRecvFromHost._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRecvFromHost._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uoutput]
     try:

@@ -100,6 +100,8 @@ class XlaReduce(TensorOp[T]):
         init_value: SameOperand[U],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaReduce[U]:
         """Combines the elements along some axes, by a function.
 
@@ -136,6 +138,8 @@ class XlaReduce(TensorOp[T]):
             >>> xla_reduce(x, 0.0, dimensions_to_reduce=[1], reducer=plus).numpy()
             array([3., 7.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaReduce._create_refused(_surplus, _unknown)
         op: XlaReduce[U] = new(XlaReduce)
         fast_path_error = None
         try:
@@ -177,7 +181,7 @@ def xla_reduce(
     init_value: SameOperand[U],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -215,8 +219,8 @@ def xla_reduce(
         >>> xla_reduce(x, 0.0, dimensions_to_reduce=[1], reducer=plus).numpy()
         array([3., 7.], dtype=float32)
     """
-    if _unknown:
-        raise XlaReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -75,7 +75,12 @@ class XlaReducePrecision(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, operand: Operand[U], exponent_bits: int, mantissa_bits: int
+        scope: Scope,
+        operand: Operand[U],
+        exponent_bits: int,
+        mantissa_bits: int,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaReducePrecision[U]:
         """Rounds floats to fewer bits, and keeps their dtype.
 
@@ -107,6 +112,8 @@ class XlaReducePrecision(TensorOp[T]):
             >>> xla_reduce_precision(x, exponent_bits=8, mantissa_bits=3).numpy()
             array([1.  , 3.25], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaReducePrecision._create_refused(_surplus, _unknown)
         op: XlaReducePrecision[U] = new(XlaReducePrecision)
         fast_path_error = None
         try:
@@ -137,7 +144,7 @@ def xla_reduce_precision(
     operand: Operand[U],
     exponent_bits: int,
     mantissa_bits: int,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -171,8 +178,8 @@ def xla_reduce_precision(
         >>> xla_reduce_precision(x, exponent_bits=8, mantissa_bits=3).numpy()
         array([1.  , 3.25], dtype=float32)
     """
-    if _unknown:
-        raise XlaReducePrecision._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaReducePrecision._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

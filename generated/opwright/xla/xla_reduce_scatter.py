@@ -97,6 +97,8 @@ class XlaReduceScatter(TensorOp[T]):
         group_assignment: Operand[TInt32],
         scatter_dimension: Operand[TInt32],
         reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaReduceScatter[U]:
         """Combines tensors over replicas, and leaves each of them a part.
 
@@ -129,6 +131,8 @@ class XlaReduceScatter(TensorOp[T]):
             ... def mine(gradient):
             ...     return xla_reduce_scatter(gradient, [[0, 1]], 0, "Add")
         """
+        if _unknown or _surplus:
+            raise XlaReduceScatter._create_refused(_surplus, _unknown)
         op: XlaReduceScatter[U] = new(XlaReduceScatter)
         fast_path_error = None
         try:
@@ -175,7 +179,7 @@ def xla_reduce_scatter(
     group_assignment: Operand[TInt32],
     scatter_dimension: Operand[TInt32],
     reduce_op: Literal["Min", "Max", "Mul", "Add", "Mean"],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -209,8 +213,8 @@ def xla_reduce_scatter(
         ... def mine(gradient):
         ...     return xla_reduce_scatter(gradient, [[0, 1]], 0, "Add")
     """
-    if _unknown:
-        raise XlaReduceScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaReduceScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

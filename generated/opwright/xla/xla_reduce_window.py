@@ -116,6 +116,8 @@ class XlaReduceWindow(TensorOp[T]):
         window_dilations: SameOperand[Uindices],
         padding: SameOperand[Uindices],
         computation: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaReduceWindow[U]:
         """Combines the elements of each window, by a function.
 
@@ -158,6 +160,8 @@ class XlaReduceWindow(TensorOp[T]):
             >>> xla_reduce_window(x, 0.0, [2], [1], [1], [1], [[0, 0]], plus).numpy()
             array([3., 5., 7.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaReduceWindow._create_refused(_surplus, _unknown)
         op: XlaReduceWindow[U] = new(XlaReduceWindow)
         fast_path_error = None
         try:
@@ -230,7 +234,7 @@ def xla_reduce_window(
     window_dilations: SameOperand[Uindices],
     padding: SameOperand[Uindices],
     computation: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -274,8 +278,8 @@ def xla_reduce_window(
         >>> xla_reduce_window(x, 0.0, [2], [1], [1], [1], [[0, 0]], plus).numpy()
         array([3., 5., 7.], dtype=float32)
     """
-    if _unknown:
-        raise XlaReduceWindow._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaReduceWindow._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

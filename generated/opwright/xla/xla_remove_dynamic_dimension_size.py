@@ -81,7 +81,11 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[U], dim_index: Operand[TInt32]
+        scope: Scope,
+        input: AnyOperand[U],
+        dim_index: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaRemoveDynamicDimensionSize[U]:
         """Makes a dynamic axis static, with its bound as the size.
 
@@ -108,6 +112,8 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
             ... def padded(x):
             ...     return xla_remove_dynamic_dimension_size(x, 0)
         """
+        if _unknown or _surplus:
+            raise XlaRemoveDynamicDimensionSize._create_refused(_surplus, _unknown)
         op: XlaRemoveDynamicDimensionSize[U] = new(XlaRemoveDynamicDimensionSize)
         fast_path_error = None
         try:
@@ -138,7 +144,7 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
 def xla_remove_dynamic_dimension_size(
     input: AnyOperand[U],
     dim_index: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -167,8 +173,8 @@ def xla_remove_dynamic_dimension_size(
         ... def padded(x):
         ...     return xla_remove_dynamic_dimension_size(x, 0)
     """
-    if _unknown:
-        raise XlaRemoveDynamicDimensionSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRemoveDynamicDimensionSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

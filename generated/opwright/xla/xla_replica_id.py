@@ -64,7 +64,7 @@ class XlaReplicaId(TensorOp[TInt32]):
         return XlaReplicaIdInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> XlaReplicaId:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> XlaReplicaId:
         """Tells which replica of a compiled program this is.
 
         Replicas run the same program on devices of their own, and are numbered from 0.
@@ -92,6 +92,8 @@ class XlaReplicaId(TensorOp[TInt32]):
             >>> print(number.dtype, number.shape)
             <dtype: 'int32'> ()
         """
+        if _unknown or _surplus:
+            raise XlaReplicaId._create_refused(_surplus, _unknown)
         op: XlaReplicaId = new(XlaReplicaId)
         fast_path_error = None
         try:
@@ -104,7 +106,9 @@ class XlaReplicaId(TensorOp[TInt32]):
 
 
 @explained
-def xla_replica_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt32]:
+def xla_replica_id(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TInt32]:
     """Tells which replica of a compiled program this is.
 
     Replicas run the same program on devices of their own, and are numbered from 0. In
@@ -132,8 +136,8 @@ def xla_replica_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt
         >>> print(number.dtype, number.shape)
         <dtype: 'int32'> ()
     """
-    if _unknown:
-        raise XlaReplicaId._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaReplicaId._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

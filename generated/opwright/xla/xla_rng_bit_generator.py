@@ -137,8 +137,9 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         algorithm: Operand[TInt32],
         initial_state: Operand[TUint64],
         shape: Operand[Ushape],
-        *,
+        *_surplus: Never,
         dtype: type[UDtype] | DTypeLike = "uint64",
+        **_unknown: Never,
     ) -> XlaRngBitGenerator[UDtype]:
         """Draws random bits from a state, and returns the next state.
 
@@ -176,6 +177,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
             >>> print(bits.shape, key.shape)
             (2,) (3,)
         """
+        if _unknown or _surplus:
+            raise XlaRngBitGenerator._create_refused(_surplus, _unknown)
         op: XlaRngBitGenerator[UDtype] = new(XlaRngBitGenerator)
         fast_path_error = None
         try:
@@ -241,7 +244,7 @@ def xla_rng_bit_generator(
     algorithm: Operand[TInt32],
     initial_state: Operand[TUint64],
     shape: Operand[Ushape],
-    *,
+    *_surplus: Never,
     dtype: type[UDtype] | DTypeLike = "uint64",
     name: str | None = None,
     **_unknown: Never,
@@ -281,8 +284,8 @@ def xla_rng_bit_generator(
         >>> print(bits.shape, key.shape)
         (2,) (3,)
     """
-    if _unknown:
-        raise XlaRngBitGenerator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaRngBitGenerator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaRngBitGeneratorOutputs[UDtype]
     try:

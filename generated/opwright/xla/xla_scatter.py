@@ -111,6 +111,8 @@ class XlaScatter(TensorOp[T]):
         update_computation: FunctionLike,
         dimension_numbers: StringLike,
         indices_are_sorted: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaScatter[U]:
         """Writes blocks to places that a tensor of indices names, by a function.
 
@@ -152,6 +154,8 @@ class XlaScatter(TensorOp[T]):
                    [0., 0.],
                    [2., 2.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaScatter._create_refused(_surplus, _unknown)
         op: XlaScatter[U] = new(XlaScatter)
         fast_path_error = None
         try:
@@ -203,7 +207,7 @@ def xla_scatter(
     update_computation: FunctionLike,
     dimension_numbers: StringLike,
     indices_are_sorted: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -246,8 +250,8 @@ def xla_scatter(
                [0., 0.],
                [2., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise XlaScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

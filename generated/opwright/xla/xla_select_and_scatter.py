@@ -113,6 +113,8 @@ class XlaSelectAndScatter(TensorOp[T]):
         init_value: SameOperand[U],
         select: FunctionLike,
         scatter: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSelectAndScatter[U]:
         """Sends values back to the place in each window that a function selects.
 
@@ -150,6 +152,8 @@ class XlaSelectAndScatter(TensorOp[T]):
             >>> xla_select_and_scatter(x, [2], [2], [[0, 0]], dy, 0.0, most, plus).numpy()
             array([ 0., 10., 20.,  0.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaSelectAndScatter._create_refused(_surplus, _unknown)
         op: XlaSelectAndScatter[U] = new(XlaSelectAndScatter)
         fast_path_error = None
         try:
@@ -204,7 +208,7 @@ def xla_select_and_scatter(
     init_value: SameOperand[U],
     select: FunctionLike,
     scatter: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -244,8 +248,8 @@ def xla_select_and_scatter(
         >>> xla_select_and_scatter(x, [2], [2], [[0, 0]], dy, 0.0, most, plus).numpy()
         array([ 0., 10., 20.,  0.], dtype=float32)
     """
-    if _unknown:
-        raise XlaSelectAndScatter._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSelectAndScatter._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

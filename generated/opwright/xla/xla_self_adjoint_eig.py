@@ -93,7 +93,13 @@ class XlaSelfAdjointEig(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: Operand[U], lower: bool, max_iter: int, epsilon: float
+        scope: Scope,
+        a: Operand[U],
+        lower: bool,
+        max_iter: int,
+        epsilon: float,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSelfAdjointEig[U]:
         """Finds eigenvalues and eigenvectors of symmetric matrices.
 
@@ -132,6 +138,8 @@ class XlaSelfAdjointEig(Op, Generic[T]):
             >>> w.numpy().round(3)
             array([1., 3.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaSelfAdjointEig._create_refused(_surplus, _unknown)
         op: XlaSelfAdjointEig[U] = new(XlaSelfAdjointEig)
         fast_path_error = None
         try:
@@ -165,7 +173,7 @@ def xla_self_adjoint_eig(
     lower: bool,
     max_iter: int,
     epsilon: float,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSelfAdjointEigOutputs[U]:
@@ -205,8 +213,8 @@ def xla_self_adjoint_eig(
         >>> w.numpy().round(3)
         array([1., 3.], dtype=float32)
     """
-    if _unknown:
-        raise XlaSelfAdjointEig._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSelfAdjointEig._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSelfAdjointEigOutputs[U]
     try:

@@ -70,7 +70,13 @@ class XlaSend(Op):
         return XlaSendInputs(self)
 
     @staticmethod
-    def create(scope: Scope, tensor: AnyOperand[U], tensor_name: StringLike) -> XlaSend:
+    def create(
+        scope: Scope,
+        tensor: AnyOperand[U],
+        tensor_name: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> XlaSend:
         """Sends a tensor to another computation of XLA.
 
         XlaRecv of the same name in the other computation gets it; both must be
@@ -94,6 +100,8 @@ class XlaSend(Op):
             ...     xla_send(np.zeros([2, 3]), tensor_name="halo")
             <tf.Operation 'XlaSend' type=XlaSend>
         """
+        if _unknown or _surplus:
+            raise XlaSend._create_refused(_surplus, _unknown)
         op: XlaSend = new(XlaSend)
         fast_path_error = None
         try:
@@ -118,7 +126,7 @@ class XlaSend(Op):
 def xla_send(
     tensor: AnyOperand[U],
     tensor_name: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -145,8 +153,8 @@ def xla_send(
         ...     xla_send(np.zeros([2, 3]), tensor_name="halo")
         <tf.Operation 'XlaSend' type=XlaSend>
     """
-    if _unknown:
-        raise XlaSend._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSend._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

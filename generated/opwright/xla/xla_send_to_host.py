@@ -70,7 +70,11 @@ class XlaSendToHost(Op):
 
     @staticmethod
     def create(
-        scope: Scope, input: AnyOperand[Uinput], key: StringLike
+        scope: Scope,
+        input: AnyOperand[Uinput],
+        key: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSendToHost:
         """Sends a tensor from a compiled program to the host.
 
@@ -94,6 +98,8 @@ class XlaSendToHost(Op):
             ... def send(loss):
             ...     xla_send_to_host(loss, key="loss")
         """
+        if _unknown or _surplus:
+            raise XlaSendToHost._create_refused(_surplus, _unknown)
         op: XlaSendToHost = new(XlaSendToHost)
         fast_path_error = None
         try:
@@ -109,7 +115,7 @@ class XlaSendToHost(Op):
 def xla_send_to_host(
     input: AnyOperand[Uinput],
     key: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -135,8 +141,8 @@ def xla_send_to_host(
         ... def send(loss):
         ...     xla_send_to_host(loss, key="loss")
     """
-    if _unknown:
-        raise XlaSendToHost._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSendToHost._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

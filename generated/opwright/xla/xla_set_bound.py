@@ -70,7 +70,11 @@ class XlaSetBound(TensorOp[TInt32]):
 
     @staticmethod
     def create(
-        scope: Scope, input: Operand[TInt32], bound: Operand[TInt32]
+        scope: Scope,
+        input: Operand[TInt32],
+        bound: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSetBound:
         """Promises the compiler that a number will not be larger than a bound.
 
@@ -99,6 +103,8 @@ class XlaSetBound(TensorOp[TInt32]):
             ...     n = xla_set_bound(n, 128)
             ...     return x[:n]
         """
+        if _unknown or _surplus:
+            raise XlaSetBound._create_refused(_surplus, _unknown)
         op: XlaSetBound = new(XlaSetBound)
         fast_path_error = None
         try:
@@ -129,7 +135,7 @@ class XlaSetBound(TensorOp[TInt32]):
 def xla_set_bound(
     input: Operand[TInt32],
     bound: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -160,8 +166,8 @@ def xla_set_bound(
         ...     n = xla_set_bound(n, 128)
         ...     return x[:n]
     """
-    if _unknown:
-        raise XlaSetBound._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSetBound._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -89,6 +89,8 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         input: AnyOperand[U],
         dim_index: Operand[TInt32],
         size: Operand[TInt32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSetDynamicDimensionSize[U]:
         """Makes an axis dynamic, with its size as the bound.
 
@@ -120,6 +122,8 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
             ... def mean(padded, n):
             ...     return tf.reduce_mean(xla_set_dynamic_dimension_size(padded, 0, n))
         """
+        if _unknown or _surplus:
+            raise XlaSetDynamicDimensionSize._create_refused(_surplus, _unknown)
         op: XlaSetDynamicDimensionSize[U] = new(XlaSetDynamicDimensionSize)
         fast_path_error = None
         try:
@@ -158,7 +162,7 @@ def xla_set_dynamic_dimension_size(
     input: AnyOperand[U],
     dim_index: Operand[TInt32],
     size: Operand[TInt32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
@@ -192,8 +196,8 @@ def xla_set_dynamic_dimension_size(
         ... def mean(padded, n):
         ...     return tf.reduce_mean(xla_set_dynamic_dimension_size(padded, 0, n))
     """
-    if _unknown:
-        raise XlaSetDynamicDimensionSize._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSetDynamicDimensionSize._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

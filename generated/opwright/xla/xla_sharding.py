@@ -97,7 +97,10 @@ class XlaSharding(TensorOp[T]):
             *,
             sharding: StringLike = default(""),
             unspecified_dims: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sharding=sharding, unspecified_dims=unspecified_dims)
 
         def with_sharding(self, sharding: StringLike) -> Self:
@@ -111,7 +114,9 @@ class XlaSharding(TensorOp[T]):
         return XlaShardingInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U], *options: Options) -> XlaSharding[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *options: Options, **_unknown: Never
+    ) -> XlaSharding[U]:
         """Says how a tensor lies on the devices of a partitioned program.
 
         Passes the tensor on. XLA's partitioner, which cuts one program up for many
@@ -144,6 +149,8 @@ class XlaSharding(TensorOp[T]):
             >>> xla_sharding([1.0, 2.0], sharding="").numpy()
             array([1., 2.], dtype=float32)
         """
+        if _unknown:
+            raise XlaSharding._create_refused((), _unknown)
         op: XlaSharding[U] = new(XlaSharding)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -177,7 +184,7 @@ MERGE = XlaSharding.Options.merge
 @explained
 def xla_sharding(
     input: AnyOperand[U],
-    *,
+    *_surplus: Never,
     sharding: StringLike = "",
     unspecified_dims: Sequence[int] = (),
     name: str | None = None,
@@ -214,8 +221,8 @@ def xla_sharding(
         >>> xla_sharding([1.0, 2.0], sharding="").numpy()
         array([1., 2.], dtype=float32)
     """
-    if _unknown:
-        raise XlaSharding._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSharding._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -67,7 +67,9 @@ class XlaSort(TensorOp[T]):
         return XlaSortInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: AnyOperand[U]) -> XlaSort[U]:
+    def create(
+        scope: Scope, input: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> XlaSort[U]:
         """Sorts along the last axis.
 
         Ascending; nan come last, or first with their sign set, and -0 before 0. Only
@@ -94,6 +96,8 @@ class XlaSort(TensorOp[T]):
             array([[1., 2., 3.],
                    [7., 8., 9.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaSort._create_refused(_surplus, _unknown)
         op: XlaSort[U] = new(XlaSort)
         fast_path_error = None
         try:
@@ -107,7 +111,7 @@ class XlaSort(TensorOp[T]):
 
 @explained
 def xla_sort(
-    input: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Sorts along the last axis.
 
@@ -134,8 +138,8 @@ def xla_sort(
         array([[1., 2., 3.],
                [7., 8., 9.]], dtype=float32)
     """
-    if _unknown:
-        raise XlaSort._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSort._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -97,6 +97,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         features: Sequence[int],
         interleaved: bool,
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseActivationsUnstack[UDtype]:
         """Takes apart the activations of stacked embedding tables.
 
@@ -134,6 +136,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
             ...     return xla_sparse_activations_unstack(
             ...         activations, 2, [64, 64], [16, 8], False, tf.float32)
         """
+        if _unknown or _surplus:
+            raise XlaSparseActivationsUnstack._create_refused(_surplus, _unknown)
         op: XlaSparseActivationsUnstack[UDtype] = new(XlaSparseActivationsUnstack)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def xla_sparse_activations_unstack(
     features: Sequence[int],
     interleaved: bool,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[UDtype]]:
@@ -220,8 +224,8 @@ def xla_sparse_activations_unstack(
         ...     return xla_sparse_activations_unstack(
         ...         activations, 2, [64, 64], [16, 8], False, tf.float32)
     """
-    if _unknown:
-        raise XlaSparseActivationsUnstack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseActivationsUnstack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[UDtype]]
     try:

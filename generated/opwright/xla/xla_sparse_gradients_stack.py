@@ -89,6 +89,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         unstacked_gradients: Sequence[AnyOperand[UInputDtype]],
         interleaved: bool,
         dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSparseGradientsStack[UDtype]:
         """Joins the gradients of stacked embedding tables.
 
@@ -119,6 +121,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
             ... def together(first, second):
             ...     return xla_sparse_gradients_stack([first, second], False, tf.float32)
         """
+        if _unknown or _surplus:
+            raise XlaSparseGradientsStack._create_refused(_surplus, _unknown)
         op: XlaSparseGradientsStack[UDtype] = new(XlaSparseGradientsStack)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def xla_sparse_gradients_stack(
     unstacked_gradients: Sequence[AnyOperand[UInputDtype]],
     interleaved: bool,
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
@@ -190,8 +194,8 @@ def xla_sparse_gradients_stack(
         ... def together(first, second):
         ...     return xla_sparse_gradients_stack([first, second], False, tf.float32)
     """
-    if _unknown:
-        raise XlaSparseGradientsStack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSparseGradientsStack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[UDtype]
     try:

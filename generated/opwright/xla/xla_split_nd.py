@@ -89,7 +89,10 @@ class XlaSplitND(Op, Generic[T]):
             self,
             *,
             paddings: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -106,6 +109,7 @@ class XlaSplitND(Op, Generic[T]):
         N: int,
         num_splits: Sequence[int],
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSplitND[U]:
         """Cuts a tensor up along all axes.
 
@@ -142,6 +146,8 @@ class XlaSplitND(Op, Generic[T]):
             ... def shards(weights):
             ...     return xla_split_nd(weights, 4, num_splits=[2, 2])
         """
+        if _unknown:
+            raise XlaSplitND._create_refused((), _unknown)
         op: XlaSplitND[U] = new(XlaSplitND)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +185,7 @@ def xla_split_nd(
     input: AnyOperand[U],
     N: int,
     num_splits: Sequence[int],
-    *,
+    *_surplus: Never,
     paddings: Sequence[int] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -218,8 +224,8 @@ def xla_split_nd(
         ... def shards(weights):
         ...     return xla_split_nd(weights, 4, num_splits=[2, 2])
     """
-    if _unknown:
-        raise XlaSplitND._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSplitND._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -98,7 +98,10 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
             *,
             dim: int = default(-1),
             unspecified_dims: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dim=dim, unspecified_dims=unspecified_dims)
 
         def with_dim(self, dim: int) -> Self:
@@ -117,6 +120,7 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
         input: AnyOperand[U],
         manual_sharding: StringLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSpmdFullToShardShape[U]:
         """Goes over from a whole tensor to this device's shard.
 
@@ -152,6 +156,8 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
             ... def mine(x, sharding):
             ...     return xla_spmd_full_to_shard_shape(x, manual_sharding=sharding)
         """
+        if _unknown:
+            raise XlaSpmdFullToShardShape._create_refused((), _unknown)
         op: XlaSpmdFullToShardShape[U] = new(XlaSpmdFullToShardShape)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +198,7 @@ MERGE = XlaSpmdFullToShardShape.Options.merge
 def xla_spmd_full_to_shard_shape(
     input: AnyOperand[U],
     manual_sharding: StringLike,
-    *,
+    *_surplus: Never,
     dim: int = -1,
     unspecified_dims: Sequence[int] = (),
     name: str | None = None,
@@ -232,8 +238,8 @@ def xla_spmd_full_to_shard_shape(
         ... def mine(x, sharding):
         ...     return xla_spmd_full_to_shard_shape(x, manual_sharding=sharding)
     """
-    if _unknown:
-        raise XlaSpmdFullToShardShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSpmdFullToShardShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,7 +101,10 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
             *,
             dim: int = default(-1),
             unspecified_dims: Sequence[int] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(dim=dim, unspecified_dims=unspecified_dims)
 
         def with_dim(self, dim: int) -> Self:
@@ -121,6 +124,7 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
         manual_sharding: StringLike,
         full_shape: ShapeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> XlaSpmdShardToFullShape[U]:
         """Goes back from this device's shard to the whole tensor.
 
@@ -156,6 +160,8 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
             >>> print(whole.shape)
             (4, 8)
         """
+        if _unknown:
+            raise XlaSpmdShardToFullShape._create_refused((), _unknown)
         op: XlaSpmdShardToFullShape[U] = new(XlaSpmdShardToFullShape)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -200,7 +206,7 @@ def xla_spmd_shard_to_full_shape(
     input: AnyOperand[U],
     manual_sharding: StringLike,
     full_shape: ShapeLike,
-    *,
+    *_surplus: Never,
     dim: int = -1,
     unspecified_dims: Sequence[int] = (),
     name: str | None = None,
@@ -240,8 +246,8 @@ def xla_spmd_shard_to_full_shape(
         >>> print(whole.shape)
         (4, 8)
     """
-    if _unknown:
-        raise XlaSpmdShardToFullShape._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSpmdShardToFullShape._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -107,6 +107,8 @@ class XlaSvd(Op, Generic[T]):
         max_iter: int,
         epsilon: float,
         precision_config: StringLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaSvd[U]:
         """Finds singular values and vectors of matrices.
 
@@ -146,6 +148,8 @@ class XlaSvd(Op, Generic[T]):
             >>> s.numpy().round(3)
             array([3., 2.], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise XlaSvd._create_refused(_surplus, _unknown)
         op: XlaSvd[U] = new(XlaSvd)
         fast_path_error = None
         try:
@@ -183,7 +187,7 @@ def xla_svd(
     max_iter: int,
     epsilon: float,
     precision_config: StringLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSvdOutputs[U]:
@@ -224,8 +228,8 @@ def xla_svd(
         >>> s.numpy().round(3)
         array([3., 2.], dtype=float32)
     """
-    if _unknown:
-        raise XlaSvd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaSvd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: XlaSvdOutputs[U]
     try:

@@ -108,6 +108,8 @@ class XlaVariadicReduce(Op, Generic[T]):
         init_value: Sequence[SameOperand[U]],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaVariadicReduce[U]:
         """Combines tensors of one dtype along some axes at once, by a function.
 
@@ -149,6 +151,8 @@ class XlaVariadicReduce(Op, Generic[T]):
             >>> [one.numpy().tolist() for one in sums]
             [[3.0, 7.0], [2.0, 4.0]]
         """
+        if _unknown or _surplus:
+            raise XlaVariadicReduce._create_refused(_surplus, _unknown)
         op: XlaVariadicReduce[U] = new(XlaVariadicReduce)
         fast_path_error = None
         try:
@@ -189,7 +193,7 @@ def xla_variadic_reduce(
     init_value: Sequence[SameOperand[U]],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
@@ -233,8 +237,8 @@ def xla_variadic_reduce(
         >>> [one.numpy().tolist() for one in sums]
         [[3.0, 7.0], [2.0, 4.0]]
     """
-    if _unknown:
-        raise XlaVariadicReduce._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaVariadicReduce._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -94,6 +94,8 @@ class XlaVariadicReduceV2(Op):
         init_values: Sequence[AnyOperand[AnyDType]],
         dimensions_to_reduce: Sequence[int],
         reducer: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaVariadicReduceV2:
         """Combines several tensors along some axes at once, by a function.
 
@@ -133,6 +135,8 @@ class XlaVariadicReduceV2(Op):
             >>> [one.numpy().tolist() for one in sums]
             [[3.0, 7.0], [2.0, 4.0]]
         """
+        if _unknown or _surplus:
+            raise XlaVariadicReduceV2._create_refused(_surplus, _unknown)
         op: XlaVariadicReduceV2 = new(XlaVariadicReduceV2)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def xla_variadic_reduce_v2(
     init_values: Sequence[AnyOperand[AnyDType]],
     dimensions_to_reduce: Sequence[int],
     reducer: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -207,8 +211,8 @@ def xla_variadic_reduce_v2(
         >>> [one.numpy().tolist() for one in sums]
         [[3.0, 7.0], [2.0, 4.0]]
     """
-    if _unknown:
-        raise XlaVariadicReduceV2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaVariadicReduceV2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

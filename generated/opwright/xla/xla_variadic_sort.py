@@ -95,6 +95,8 @@ class XlaVariadicSort(Op):
         dimension: Operand[TInt32],
         comparator: FunctionLike,
         is_stable: bool,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaVariadicSort:
         """Sorts tensors along an axis, by a function that compares.
 
@@ -134,6 +136,8 @@ class XlaVariadicSort(Op):
             >>> [one.numpy().tolist() for one in found]
             [[0.8999999761581421, 0.5, 0.10000000149011612], [12.0, 10.0, 11.0]]
         """
+        if _unknown or _surplus:
+            raise XlaVariadicSort._create_refused(_surplus, _unknown)
         op: XlaVariadicSort = new(XlaVariadicSort)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def xla_variadic_sort(
     dimension: Operand[TInt32],
     comparator: FunctionLike,
     is_stable: bool,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -218,8 +222,8 @@ def xla_variadic_sort(
         >>> [one.numpy().tolist() for one in found]
         [[0.8999999761581421, 0.5, 0.10000000149011612], [12.0, 10.0, 11.0]]
     """
-    if _unknown:
-        raise XlaVariadicSort._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaVariadicSort._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -83,6 +83,8 @@ class XlaWhile(Op):
         input: Sequence[AnyOperand[AnyDType]],
         cond: FunctionLike,
         body: FunctionLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> XlaWhile:
         """Runs a function again and again, in a compiled program.
 
@@ -115,6 +117,8 @@ class XlaWhile(Op):
             >>> len(x)
             1
         """
+        if _unknown or _surplus:
+            raise XlaWhile._create_refused(_surplus, _unknown)
         op: XlaWhile = new(XlaWhile)
         fast_path_error = None
         try:
@@ -140,7 +144,7 @@ def xla_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,
     body: FunctionLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -175,8 +179,8 @@ def xla_while(
         >>> len(x)
         1
     """
-    if _unknown:
-        raise XlaWhile._unknown(_unknown)
+    if _unknown or _surplus:
+        raise XlaWhile._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -95,6 +95,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
         transformations: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalAssertNextDataset:
         """Checks which transformations follow it once tf.data has rewritten the
         graph.
@@ -137,6 +139,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data.take(2)]
             [0, 1]
         """
+        if _unknown or _surplus:
+            raise ExperimentalAssertNextDataset._create_refused(_surplus, _unknown)
         op: ExperimentalAssertNextDataset = new(ExperimentalAssertNextDataset)
         fast_path_error = None
         try:
@@ -169,7 +173,7 @@ def experimental_assert_next_dataset(
     transformations: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -211,8 +215,8 @@ def experimental_assert_next_dataset(
         >>> [int(x) for x in data.take(2)]
         [0, 1]
     """
-    if _unknown:
-        raise ExperimentalAssertNextDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalAssertNextDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -117,7 +117,10 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
             self,
             *,
             auto_shard_policy: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(auto_shard_policy=auto_shard_policy)
 
         def with_auto_shard_policy(self, auto_shard_policy: int) -> Self:
@@ -136,6 +139,7 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalAutoShardDataset:
         """Divides a data set among workers, at the place where that is cheapest.
 
@@ -185,6 +189,8 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [2, 7]
         """
+        if _unknown:
+            raise ExperimentalAutoShardDataset._create_refused((), _unknown)
         op: ExperimentalAutoShardDataset = new(ExperimentalAutoShardDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -245,7 +251,7 @@ def experimental_auto_shard_dataset(
     index: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     auto_shard_policy: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -297,8 +303,8 @@ def experimental_auto_shard_dataset(
         >>> [int(x) for x in data]
         [2, 7]
     """
-    if _unknown:
-        raise ExperimentalAutoShardDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalAutoShardDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

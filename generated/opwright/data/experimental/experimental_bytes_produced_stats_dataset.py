@@ -98,6 +98,8 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
         tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalBytesProducedStatsDataset:
         """Records how many bytes each element has.
 
@@ -137,6 +139,10 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalBytesProducedStatsDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalBytesProducedStatsDataset = new(
             ExperimentalBytesProducedStatsDataset
         )
@@ -171,7 +177,7 @@ def experimental_bytes_produced_stats_dataset(
     tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -213,8 +219,8 @@ def experimental_bytes_produced_stats_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalBytesProducedStatsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalBytesProducedStatsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

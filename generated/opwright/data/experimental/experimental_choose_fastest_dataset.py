@@ -97,6 +97,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
         num_experiments: int,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalChooseFastestDataset:
         """Tries several data sets that give the same, and goes on with the fastest.
 
@@ -137,6 +139,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalChooseFastestDataset._create_refused(_surplus, _unknown)
         op: ExperimentalChooseFastestDataset = new(ExperimentalChooseFastestDataset)
         fast_path_error = None
         try:
@@ -174,7 +178,7 @@ def experimental_choose_fastest_dataset(
     num_experiments: int,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -217,8 +221,8 @@ def experimental_choose_fastest_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalChooseFastestDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalChooseFastestDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

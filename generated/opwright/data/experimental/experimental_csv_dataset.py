@@ -120,6 +120,8 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
         select_cols: Operand[TInt64],
         record_defaults: Sequence[AnyOperand[AnyDType]],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalCSVDataset:
         """Makes a data set of the rows of CSV files; CSVDatasetV2 replaces it.
 
@@ -169,6 +171,8 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
             >>> [int(a) for a in tf.data.experimental.from_variant(rows, spec)]
             [1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalCSVDataset._create_refused(_surplus, _unknown)
         op: ExperimentalCSVDataset = new(ExperimentalCSVDataset)
         fast_path_error = None
         try:
@@ -241,7 +245,7 @@ def experimental_csv_dataset(
     select_cols: Operand[TInt64],
     record_defaults: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -292,8 +296,8 @@ def experimental_csv_dataset(
         >>> [int(a) for a in tf.data.experimental.from_variant(rows, spec)]
         [1, 2]
     """
-    if _unknown:
-        raise ExperimentalCSVDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalCSVDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -73,7 +73,10 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
 
     @staticmethod
     def create(
-        scope: Scope, input_dataset: TensorOperand[TVariant]
+        scope: Scope,
+        input_dataset: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalDatasetCardinality:
         """Says how many elements a data set has, if that is known.
 
@@ -108,6 +111,8 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
             ...     data._variant_tensor)) for data in sets]
             [3, -1, -2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalDatasetCardinality._create_refused(_surplus, _unknown)
         op: ExperimentalDatasetCardinality = new(ExperimentalDatasetCardinality)
         fast_path_error = None
         try:
@@ -127,7 +132,7 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
 @explained
 def experimental_dataset_cardinality(
     input_dataset: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt64]:
@@ -162,8 +167,8 @@ def experimental_dataset_cardinality(
         ...     data._variant_tensor)) for data in sets]
         [3, -1, -2]
     """
-    if _unknown:
-        raise ExperimentalDatasetCardinality._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalDatasetCardinality._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt64]
     try:

@@ -82,6 +82,8 @@ class ExperimentalDatasetToTFRecord(Op):
         input_dataset: TensorOperand[TVariant],
         filename: StringOperand,
         compression_type: StringOperand,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalDatasetToTFRecord:
         """Writes the elements of a data set to a file of TFRecords.
 
@@ -115,6 +117,8 @@ class ExperimentalDatasetToTFRecord(Op):
             >>> [x.numpy() for x in tf.data.TFRecordDataset("words.tfrecord")]
             [b'one', b'two']
         """
+        if _unknown or _surplus:
+            raise ExperimentalDatasetToTFRecord._create_refused(_surplus, _unknown)
         op: ExperimentalDatasetToTFRecord = new(ExperimentalDatasetToTFRecord)
         fast_path_error = None
         try:
@@ -140,7 +144,7 @@ def experimental_dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,
     compression_type: StringOperand,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
@@ -176,8 +180,8 @@ def experimental_dataset_to_tf_record(
         >>> [x.numpy() for x in tf.data.TFRecordDataset("words.tfrecord")]
         [b'one', b'two']
     """
-    if _unknown:
-        raise ExperimentalDatasetToTFRecord._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalDatasetToTFRecord._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

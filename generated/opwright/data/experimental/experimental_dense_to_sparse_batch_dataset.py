@@ -106,6 +106,8 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
         row_shape: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalDenseToSparseBatchDataset:
         """Stacks elements of different sizes into sparse batches.
 
@@ -148,6 +150,10 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
             >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
         """
+        if _unknown or _surplus:
+            raise ExperimentalDenseToSparseBatchDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalDenseToSparseBatchDataset = new(
             ExperimentalDenseToSparseBatchDataset
         )
@@ -199,7 +205,7 @@ def experimental_dense_to_sparse_batch_dataset(
     row_shape: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -243,8 +249,8 @@ def experimental_dense_to_sparse_batch_dataset(
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
     """
-    if _unknown:
-        raise ExperimentalDenseToSparseBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalDenseToSparseBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -102,6 +102,8 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
         data_input_datasets: Sequence[TensorOperand[TVariant]],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalDirectedInterleaveDataset:
         """Takes elements from several data sets, as another one says.
 
@@ -144,6 +146,10 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 10, 11, 1]
         """
+        if _unknown or _surplus:
+            raise ExperimentalDirectedInterleaveDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalDirectedInterleaveDataset = new(
             ExperimentalDirectedInterleaveDataset
         )
@@ -178,7 +184,7 @@ def experimental_directed_interleave_dataset(
     data_input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -223,8 +229,8 @@ def experimental_directed_interleave_dataset(
         >>> [int(x) for x in data]
         [0, 10, 11, 1]
     """
-    if _unknown:
-        raise ExperimentalDirectedInterleaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalDirectedInterleaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -120,6 +120,8 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
         finalize_func: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalGroupByReducerDataset:
         """Groups elements by a key, and gives one result for each group.
 
@@ -176,6 +178,8 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(sums, six.element_spec)]
             [0, 2, 4, 6, 8, 10]
         """
+        if _unknown or _surplus:
+            raise ExperimentalGroupByReducerDataset._create_refused(_surplus, _unknown)
         op: ExperimentalGroupByReducerDataset = new(ExperimentalGroupByReducerDataset)
         fast_path_error = None
         try:
@@ -239,7 +243,7 @@ def experimental_group_by_reducer_dataset(
     finalize_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -295,8 +299,8 @@ def experimental_group_by_reducer_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(sums, six.element_spec)]
         [0, 2, 4, 6, 8, 10]
     """
-    if _unknown:
-        raise ExperimentalGroupByReducerDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalGroupByReducerDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -115,6 +115,8 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
         window_size_func: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalGroupByWindowDataset:
         """Groups elements by a key, and turns every full group into elements.
 
@@ -169,6 +171,8 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
             ...     six, [], [], [], one, f, one, [tf.int64], [[]]).shape
             TensorShape([])
         """
+        if _unknown or _surplus:
+            raise ExperimentalGroupByWindowDataset._create_refused(_surplus, _unknown)
         op: ExperimentalGroupByWindowDataset = new(ExperimentalGroupByWindowDataset)
         fast_path_error = None
         try:
@@ -225,7 +229,7 @@ def experimental_group_by_window_dataset(
     window_size_func: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -280,8 +284,8 @@ def experimental_group_by_window_dataset(
         ...     six, [], [], [], one, f, one, [tf.int64], [[]]).shape
         TensorShape([])
     """
-    if _unknown:
-        raise ExperimentalGroupByWindowDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalGroupByWindowDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -99,7 +99,10 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
             self,
             *,
             log_warning: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(log_warning=log_warning)
 
         def with_log_warning(self, log_warning: bool) -> Self:
@@ -116,6 +119,7 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalIgnoreErrorsDataset:
         """Leaves out elements that could not be made.
 
@@ -159,6 +163,8 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
             >>> [float(x) for x in data]
             [1.0, 3.0]
         """
+        if _unknown:
+            raise ExperimentalIgnoreErrorsDataset._create_refused((), _unknown)
         op: ExperimentalIgnoreErrorsDataset = new(ExperimentalIgnoreErrorsDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -200,7 +206,7 @@ def experimental_ignore_errors_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     log_warning: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -244,8 +250,8 @@ def experimental_ignore_errors_dataset(
         >>> [float(x) for x in data]
         [1.0, 3.0]
     """
-    if _unknown:
-        raise ExperimentalIgnoreErrorsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalIgnoreErrorsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

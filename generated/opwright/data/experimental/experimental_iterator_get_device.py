@@ -71,7 +71,10 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, resource: TensorOperand[TResource]
+        scope: Scope,
+        resource: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalIteratorGetDevice:
         """Says on which device an iterator lies.
 
@@ -102,6 +105,8 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
             ...     numbers).numpy()).endswith(b"/device:CPU:0")
             True
         """
+        if _unknown or _surplus:
+            raise ExperimentalIteratorGetDevice._create_refused(_surplus, _unknown)
         op: ExperimentalIteratorGetDevice = new(ExperimentalIteratorGetDevice)
         fast_path_error = None
         try:
@@ -117,7 +122,10 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
 
 @explained
 def experimental_iterator_get_device(
-    resource: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    resource: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Says on which device an iterator lies.
 
@@ -147,8 +155,8 @@ def experimental_iterator_get_device(
         ...     numbers).numpy()).endswith(b"/device:CPU:0")
         True
     """
-    if _unknown:
-        raise ExperimentalIteratorGetDevice._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalIteratorGetDevice._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -93,6 +93,8 @@ class ExperimentalLatencyStatsDataset(TensorOp[TVariant]):
         tag: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalLatencyStatsDataset:
         """Records how long each element takes to be made.
 
@@ -132,6 +134,8 @@ class ExperimentalLatencyStatsDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalLatencyStatsDataset._create_refused(_surplus, _unknown)
         op: ExperimentalLatencyStatsDataset = new(ExperimentalLatencyStatsDataset)
         fast_path_error = None
         try:
@@ -164,7 +168,7 @@ def experimental_latency_stats_dataset(
     tag: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -204,8 +208,8 @@ def experimental_latency_stats_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalLatencyStatsDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalLatencyStatsDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -90,6 +90,8 @@ class ExperimentalLMDBDataset(TensorOp[TVariant]):
         filenames: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalLMDBDataset:
         """Made a data set of LMDB files; TensorFlow refuses every call now.
 
@@ -123,6 +125,8 @@ class ExperimentalLMDBDataset(TensorOp[TVariant]):
             ...     print("removed")
             removed
         """
+        if _unknown or _surplus:
+            raise ExperimentalLMDBDataset._create_refused(_surplus, _unknown)
         op: ExperimentalLMDBDataset = new(ExperimentalLMDBDataset)
         fast_path_error = None
         try:
@@ -153,7 +157,7 @@ def experimental_lmdb_dataset(
     filenames: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -189,8 +193,8 @@ def experimental_lmdb_dataset(
         ...     print("removed")
         removed
     """
-    if _unknown:
-        raise ExperimentalLMDBDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalLMDBDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

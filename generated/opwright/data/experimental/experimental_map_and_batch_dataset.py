@@ -120,7 +120,10 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
             self,
             *,
             preserve_cardinality: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(preserve_cardinality=preserve_cardinality)
 
         def with_preserve_cardinality(self, preserve_cardinality: bool) -> Self:
@@ -142,6 +145,7 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalMapAndBatchDataset:
         """Applies a function to every element and stacks the results into batches.
 
@@ -194,6 +198,8 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(pairs, spec).as_numpy_iterator())
             [array([0, 1]), array([4, 9])]
         """
+        if _unknown:
+            raise ExperimentalMapAndBatchDataset._create_refused((), _unknown)
         op: ExperimentalMapAndBatchDataset = new(ExperimentalMapAndBatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -271,7 +277,7 @@ def experimental_map_and_batch_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     preserve_cardinality: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -324,8 +330,8 @@ def experimental_map_and_batch_dataset(
         >>> list(tf.data.experimental.from_variant(pairs, spec).as_numpy_iterator())
         [array([0, 1]), array([4, 9])]
     """
-    if _unknown:
-        raise ExperimentalMapAndBatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalMapAndBatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -118,7 +118,10 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
             use_inter_op_parallelism: bool = default(True),
             preserve_cardinality: bool = default(False),
             force_synchronous: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 preserve_cardinality=preserve_cardinality,
@@ -147,6 +150,7 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalMapDataset:
         """Applies a function to every element of a data set, on a GPU.
 
@@ -191,6 +195,8 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
             >>> squares = experimental_map_dataset(
             ...     five._variant_tensor, [], square, [tf.int64], [[]])
         """
+        if _unknown:
+            raise ExperimentalMapDataset._create_refused((), _unknown)
         op: ExperimentalMapDataset = new(ExperimentalMapDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -244,7 +250,7 @@ def experimental_map_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_inter_op_parallelism: bool = True,
     preserve_cardinality: bool = False,
     force_synchronous: bool = False,
@@ -292,8 +298,8 @@ def experimental_map_dataset(
         >>> squares = experimental_map_dataset(
         ...     five._variant_tensor, [], square, [tf.int64], [[]])
     """
-    if _unknown:
-        raise ExperimentalMapDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalMapDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -75,7 +75,7 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, patterns: StringOperand
+        scope: Scope, patterns: StringOperand, *_surplus: Never, **_unknown: Never
     ) -> ExperimentalMatchingFilesDataset:
         """Makes a data set of the names of files that match patterns.
 
@@ -110,6 +110,8 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
             >>> list(tf.data.experimental.from_variant(names, spec).as_numpy_iterator())
             [b'./a1.txt', b'./a2.txt']
         """
+        if _unknown or _surplus:
+            raise ExperimentalMatchingFilesDataset._create_refused(_surplus, _unknown)
         op: ExperimentalMatchingFilesDataset = new(ExperimentalMatchingFilesDataset)
         fast_path_error = None
         try:
@@ -125,7 +127,10 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
 
 @explained
 def experimental_matching_files_dataset(
-    patterns: StringOperand, *, name: str | None = None, **_unknown: Never
+    patterns: StringOperand,
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TVariant]:
     """Makes a data set of the names of files that match patterns.
 
@@ -160,8 +165,8 @@ def experimental_matching_files_dataset(
         >>> list(tf.data.experimental.from_variant(names, spec).as_numpy_iterator())
         [b'./a1.txt', b'./a2.txt']
     """
-    if _unknown:
-        raise ExperimentalMatchingFilesDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalMatchingFilesDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -103,6 +103,8 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
         max_intra_op_parallelism: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalMaxIntraOpParallelismDataset:
         """Limits how many threads a single op may use within a data set.
 
@@ -144,6 +146,10 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalMaxIntraOpParallelismDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalMaxIntraOpParallelismDataset = new(
             ExperimentalMaxIntraOpParallelismDataset
         )
@@ -189,7 +195,7 @@ def experimental_max_intra_op_parallelism_dataset(
     max_intra_op_parallelism: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -233,8 +239,8 @@ def experimental_max_intra_op_parallelism_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalMaxIntraOpParallelismDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalMaxIntraOpParallelismDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

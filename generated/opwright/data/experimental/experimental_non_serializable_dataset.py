@@ -93,6 +93,8 @@ class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
         input_dataset: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalNonSerializableDataset:
         """Passes a data set on that cannot be written as a graph.
 
@@ -129,6 +131,8 @@ class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalNonSerializableDataset._create_refused(_surplus, _unknown)
         op: ExperimentalNonSerializableDataset = new(ExperimentalNonSerializableDataset)
         fast_path_error = None
         try:
@@ -159,7 +163,7 @@ def experimental_non_serializable_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -198,8 +202,8 @@ def experimental_non_serializable_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalNonSerializableDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalNonSerializableDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

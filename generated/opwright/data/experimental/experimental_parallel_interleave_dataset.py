@@ -124,6 +124,8 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         f: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalParallelInterleaveDataset:
         """Reads several data sets by turns with a thread each; an older form.
 
@@ -177,6 +179,10 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
             [0, 10, 1, 11, 2, 12, 20, 21, 22]
         """
+        if _unknown or _surplus:
+            raise ExperimentalParallelInterleaveDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalParallelInterleaveDataset = new(
             ExperimentalParallelInterleaveDataset
         )
@@ -264,7 +270,7 @@ def experimental_parallel_interleave_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -320,8 +326,8 @@ def experimental_parallel_interleave_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(mixed, spec)]
         [0, 10, 1, 11, 2, 12, 20, 21, 22]
     """
-    if _unknown:
-        raise ExperimentalParallelInterleaveDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalParallelInterleaveDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

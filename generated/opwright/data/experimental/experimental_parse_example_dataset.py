@@ -121,7 +121,10 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
             self,
             *,
             sloppy: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(sloppy=sloppy)
 
         def with_sloppy(self, sloppy: bool) -> Self:
@@ -144,6 +147,7 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalParseExampleDataset:
         """Parses serialized tf.train.Examples; ParseExampleDatasetV2 replaces it.
 
@@ -197,6 +201,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
             >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
             [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
         """
+        if _unknown:
+            raise ExperimentalParseExampleDataset._create_refused((), _unknown)
         op: ExperimentalParseExampleDataset = new(ExperimentalParseExampleDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -267,7 +273,7 @@ def experimental_parse_example_dataset(
     dense_shapes: Sequence[ShapeLike],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     sloppy: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -323,8 +329,8 @@ def experimental_parse_example_dataset(
         >>> opwright.data.dataset_to_single_element(ages, [tf.int64], [[1, 1]])
         [<tf.Tensor: shape=(1, 1), dtype=int64, numpy=array([[3]])>]
     """
-    if _unknown:
-        raise ExperimentalParseExampleDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalParseExampleDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

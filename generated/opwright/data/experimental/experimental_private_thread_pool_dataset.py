@@ -107,6 +107,8 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
         num_threads: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalPrivateThreadPoolDataset:
         """Runs the work of a data set on threads of its own.
 
@@ -149,6 +151,10 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalPrivateThreadPoolDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalPrivateThreadPoolDataset = new(
             ExperimentalPrivateThreadPoolDataset
         )
@@ -192,7 +198,7 @@ def experimental_private_thread_pool_dataset(
     num_threads: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -236,8 +242,8 @@ def experimental_private_thread_pool_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalPrivateThreadPoolDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalPrivateThreadPoolDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -94,6 +94,8 @@ class ExperimentalRandomDataset(TensorOp[TVariant]):
         seed2: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalRandomDataset:
         """Makes an endless data set of pseudorandom numbers.
 
@@ -132,6 +134,8 @@ class ExperimentalRandomDataset(TensorOp[TVariant]):
             >>> int(opwright.data.dataset_cardinality(numbers))  # no end
             -1
         """
+        if _unknown or _surplus:
+            raise ExperimentalRandomDataset._create_refused(_surplus, _unknown)
         op: ExperimentalRandomDataset = new(ExperimentalRandomDataset)
         fast_path_error = None
         try:
@@ -179,7 +183,7 @@ def experimental_random_dataset(
     seed2: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -219,8 +223,8 @@ def experimental_random_dataset(
         >>> int(opwright.data.dataset_cardinality(numbers))  # no end
         -1
     """
-    if _unknown:
-        raise ExperimentalRandomDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalRandomDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

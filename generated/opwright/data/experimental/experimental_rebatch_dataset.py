@@ -107,7 +107,10 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
             self,
             *,
             use_fallback: bool = default(True),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(use_fallback=use_fallback)
 
         def with_use_fallback(self, use_fallback: bool) -> Self:
@@ -125,6 +128,7 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalRebatchDataset:
         """Cuts each batch into smaller ones, one for each replica.
 
@@ -167,6 +171,8 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1]), array([2, 3]), array([4, 5]), array([6])]
         """
+        if _unknown:
+            raise ExperimentalRebatchDataset._create_refused((), _unknown)
         op: ExperimentalRebatchDataset = new(ExperimentalRebatchDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ def experimental_rebatch_dataset(
     num_replicas: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     use_fallback: bool = True,
     name: str | None = None,
     **_unknown: Never,
@@ -265,8 +271,8 @@ def experimental_rebatch_dataset(
         >>> list(data.as_numpy_iterator())
         [array([0, 1]), array([2, 3]), array([4, 5]), array([6])]
     """
-    if _unknown:
-        raise ExperimentalRebatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalRebatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -115,7 +115,10 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
             self,
             *,
             preserve_cardinality: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(preserve_cardinality=preserve_cardinality)
 
         def with_preserve_cardinality(self, preserve_cardinality: bool) -> Self:
@@ -135,6 +138,7 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalScanDataset:
         """Applies a function that carries a state from element to element.
 
@@ -184,6 +188,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(sums, spec)]
             [0, 1, 3, 6, 10]
         """
+        if _unknown:
+            raise ExperimentalScanDataset._create_refused((), _unknown)
         op: ExperimentalScanDataset = new(ExperimentalScanDataset)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -233,7 +239,7 @@ def experimental_scan_dataset(
     f: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     preserve_cardinality: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -285,8 +291,8 @@ def experimental_scan_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(sums, spec)]
         [0, 1, 3, 6, 10]
     """
-    if _unknown:
-        raise ExperimentalScanDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalScanDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

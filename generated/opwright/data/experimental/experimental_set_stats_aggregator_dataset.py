@@ -108,6 +108,8 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
         counter_prefix: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalSetStatsAggregatorDataset:
         """Collects what a data set records in an aggregator.
 
@@ -152,6 +154,10 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalSetStatsAggregatorDataset._create_refused(
+                _surplus, _unknown
+            )
         op: ExperimentalSetStatsAggregatorDataset = new(
             ExperimentalSetStatsAggregatorDataset
         )
@@ -190,7 +196,7 @@ def experimental_set_stats_aggregator_dataset(
     counter_prefix: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -237,8 +243,8 @@ def experimental_set_stats_aggregator_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalSetStatsAggregatorDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalSetStatsAggregatorDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

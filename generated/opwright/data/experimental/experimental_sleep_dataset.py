@@ -95,6 +95,8 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
         sleep_microseconds: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalSleepDataset:
         """Waits before each element of a data set.
 
@@ -133,6 +135,8 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalSleepDataset._create_refused(_surplus, _unknown)
         op: ExperimentalSleepDataset = new(ExperimentalSleepDataset)
         fast_path_error = None
         try:
@@ -176,7 +180,7 @@ def experimental_sleep_dataset(
     sleep_microseconds: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -217,8 +221,8 @@ def experimental_sleep_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalSleepDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalSleepDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -106,6 +106,8 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         window_stride: Operand[TInt64],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalSlidingWindowDataset:
         """Gives windows that slide over a data set, each as a tensor.
 
@@ -151,6 +153,8 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [array([0, 1, 2]), array([1, 2, 3]), array([2, 3, 4])]
         """
+        if _unknown or _surplus:
+            raise ExperimentalSlidingWindowDataset._create_refused(_surplus, _unknown)
         op: ExperimentalSlidingWindowDataset = new(ExperimentalSlidingWindowDataset)
         fast_path_error = None
         try:
@@ -208,7 +212,7 @@ def experimental_sliding_window_dataset(
     window_stride: Operand[TInt64],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -255,8 +259,8 @@ def experimental_sliding_window_dataset(
         >>> list(data.as_numpy_iterator())
         [array([0, 1, 2]), array([1, 2, 3]), array([2, 3, 4])]
     """
-    if _unknown:
-        raise ExperimentalSlidingWindowDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalSlidingWindowDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

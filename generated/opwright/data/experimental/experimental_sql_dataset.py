@@ -102,6 +102,8 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
         query: StringOperand,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalSqlDataset:
         """Makes a data set of the rows that a query of a database gives.
 
@@ -146,6 +148,8 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
             >>> [(word.numpy(), int(number)) for word, number in data]
             [(b'fig', 7), (b'nut', 2)]
         """
+        if _unknown or _surplus:
+            raise ExperimentalSqlDataset._create_refused(_surplus, _unknown)
         op: ExperimentalSqlDataset = new(ExperimentalSqlDataset)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ def experimental_sql_dataset(
     query: StringOperand,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -227,8 +231,8 @@ def experimental_sql_dataset(
         >>> [(word.numpy(), int(number)) for word, number in data]
         [(b'fig', 7), (b'nut', 2)]
     """
-    if _unknown:
-        raise ExperimentalSqlDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalSqlDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -90,7 +90,10 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
             *,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(container=container, shared_name=shared_name)
 
         def with_container(self, container: StringLike) -> Self:
@@ -104,7 +107,9 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
         return ExperimentalStatsAggregatorHandleInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> ExperimentalStatsAggregatorHandle:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> ExperimentalStatsAggregatorHandle:
         """Makes an aggregator of what data sets record.
 
         SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a
@@ -143,6 +148,8 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
             >>> int(opwright.data.dataset_cardinality(recorded))
             3
         """
+        if _unknown:
+            raise ExperimentalStatsAggregatorHandle._create_refused((), _unknown)
         op: ExperimentalStatsAggregatorHandle = new(ExperimentalStatsAggregatorHandle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -174,7 +181,7 @@ MERGE = ExperimentalStatsAggregatorHandle.Options.merge
 
 @explained
 def experimental_stats_aggregator_handle(
-    *,
+    *_surplus: Never,
     container: StringLike = "",
     shared_name: StringLike = "",
     name: str | None = None,
@@ -218,8 +225,8 @@ def experimental_stats_aggregator_handle(
         >>> int(opwright.data.dataset_cardinality(recorded))
         3
     """
-    if _unknown:
-        raise ExperimentalStatsAggregatorHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalStatsAggregatorHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -78,7 +78,10 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, iterator: TensorOperand[TResource]
+        scope: Scope,
+        iterator: TensorOperand[TResource],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalStatsAggregatorSummary:
         """Takes what an aggregator of data sets' records holds, as a summary.
 
@@ -114,6 +117,8 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
             >>> experimental_stats_aggregator_summary(stats).dtype
             tf.string
         """
+        if _unknown or _surplus:
+            raise ExperimentalStatsAggregatorSummary._create_refused(_surplus, _unknown)
         op: ExperimentalStatsAggregatorSummary = new(ExperimentalStatsAggregatorSummary)
         fast_path_error = None
         try:
@@ -132,7 +137,10 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
 
 @explained
 def experimental_stats_aggregator_summary(
-    iterator: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
+    iterator: TensorOperand[TResource],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """Takes what an aggregator of data sets' records holds, as a summary.
 
@@ -168,8 +176,8 @@ def experimental_stats_aggregator_summary(
         >>> experimental_stats_aggregator_summary(stats).dtype
         tf.string
     """
-    if _unknown:
-        raise ExperimentalStatsAggregatorSummary._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalStatsAggregatorSummary._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

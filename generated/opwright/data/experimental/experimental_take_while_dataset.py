@@ -100,6 +100,8 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
         predicate: FunctionLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalTakeWhileDataset:
         """Gives elements of a data set up to the first that fails a predicate.
 
@@ -143,6 +145,8 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(head, spec)]
             [0, 1, 2, 3]
         """
+        if _unknown or _surplus:
+            raise ExperimentalTakeWhileDataset._create_refused(_surplus, _unknown)
         op: ExperimentalTakeWhileDataset = new(ExperimentalTakeWhileDataset)
         fast_path_error = None
         try:
@@ -182,7 +186,7 @@ def experimental_take_while_dataset(
     predicate: FunctionLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -226,8 +230,8 @@ def experimental_take_while_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(head, spec)]
         [0, 1, 2, 3]
     """
-    if _unknown:
-        raise ExperimentalTakeWhileDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalTakeWhileDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -94,6 +94,8 @@ class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
         thread_pool: TensorOperand[TResource],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalThreadPoolDataset:
         """Runs the work of a data set on a pool of threads that others may share.
 
@@ -133,6 +135,8 @@ class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown or _surplus:
+            raise ExperimentalThreadPoolDataset._create_refused(_surplus, _unknown)
         op: ExperimentalThreadPoolDataset = new(ExperimentalThreadPoolDataset)
         fast_path_error = None
         try:
@@ -165,7 +169,7 @@ def experimental_thread_pool_dataset(
     thread_pool: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -205,8 +209,8 @@ def experimental_thread_pool_dataset(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalThreadPoolDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalThreadPoolDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

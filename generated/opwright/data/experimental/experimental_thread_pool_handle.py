@@ -95,7 +95,10 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
             max_intra_op_parallelism: int = default(1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 max_intra_op_parallelism=max_intra_op_parallelism,
                 container=container,
@@ -117,7 +120,11 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
 
     @staticmethod
     def create(
-        scope: Scope, num_threads: int, display_name: StringLike, *options: Options
+        scope: Scope,
+        num_threads: int,
+        display_name: StringLike,
+        *options: Options,
+        **_unknown: Never,
     ) -> ExperimentalThreadPoolHandle:
         """Makes a pool of threads for ThreadPoolDataset.
 
@@ -161,6 +168,8 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
+        if _unknown:
+            raise ExperimentalThreadPoolHandle._create_refused((), _unknown)
         op: ExperimentalThreadPoolHandle = new(ExperimentalThreadPoolHandle)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -206,7 +215,7 @@ MERGE = ExperimentalThreadPoolHandle.Options.merge
 def experimental_thread_pool_handle(
     num_threads: int,
     display_name: StringLike,
-    *,
+    *_surplus: Never,
     max_intra_op_parallelism: int = 1,
     container: StringLike = "",
     shared_name: StringLike = "",
@@ -254,8 +263,8 @@ def experimental_thread_pool_handle(
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
-    if _unknown:
-        raise ExperimentalThreadPoolHandle._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalThreadPoolHandle._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

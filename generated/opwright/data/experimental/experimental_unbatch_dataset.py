@@ -90,6 +90,8 @@ class ExperimentalUnbatchDataset(TensorOp[TVariant]):
         input_dataset: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalUnbatchDataset:
         """Takes batches apart again: each row becomes an element.
 
@@ -127,6 +129,8 @@ class ExperimentalUnbatchDataset(TensorOp[TVariant]):
             >>> [int(x) for x in tf.data.experimental.from_variant(single, spec)]
             [0, 1, 2, 3, 4]
         """
+        if _unknown or _surplus:
+            raise ExperimentalUnbatchDataset._create_refused(_surplus, _unknown)
         op: ExperimentalUnbatchDataset = new(ExperimentalUnbatchDataset)
         fast_path_error = None
         try:
@@ -157,7 +161,7 @@ def experimental_unbatch_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -196,8 +200,8 @@ def experimental_unbatch_dataset(
         >>> [int(x) for x in tf.data.experimental.from_variant(single, spec)]
         [0, 1, 2, 3, 4]
     """
-    if _unknown:
-        raise ExperimentalUnbatchDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalUnbatchDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

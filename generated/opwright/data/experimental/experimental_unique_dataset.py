@@ -88,6 +88,8 @@ class ExperimentalUniqueDataset(TensorOp[TVariant]):
         input_dataset: TensorOperand[TVariant],
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> ExperimentalUniqueDataset:
         """Leaves out elements that came before.
 
@@ -125,6 +127,8 @@ class ExperimentalUniqueDataset(TensorOp[TVariant]):
             >>> list(data.as_numpy_iterator())
             [b'a', b'b', b'c']
         """
+        if _unknown or _surplus:
+            raise ExperimentalUniqueDataset._create_refused(_surplus, _unknown)
         op: ExperimentalUniqueDataset = new(ExperimentalUniqueDataset)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def experimental_unique_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -194,8 +198,8 @@ def experimental_unique_dataset(
         >>> list(data.as_numpy_iterator())
         [b'a', b'b', b'c']
     """
-    if _unknown:
-        raise ExperimentalUniqueDataset._unknown(_unknown)
+    if _unknown or _surplus:
+        raise ExperimentalUniqueDataset._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -125,6 +125,8 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         csr_sparse_matrix: TensorOperand[TVariant],
         index: Operand[TInt32],
         type_: type[Uype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CSRSparseMatrixComponents[Uype]:
         """Takes one matrix of a stack apart into row pointers, columns and values.
 
@@ -167,6 +169,8 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
             >>> pointers.numpy().tolist(), columns.numpy().tolist(), values.numpy().tolist()
             ([0, 1, 1, 2], [1, 0], [5.0, 7.0])
         """
+        if _unknown or _surplus:
+            raise CSRSparseMatrixComponents._create_refused(_surplus, _unknown)
         op: CSRSparseMatrixComponents[Uype] = new(CSRSparseMatrixComponents)
         fast_path_error = None
         try:
@@ -202,7 +206,7 @@ def csr_sparse_matrix_components(
     csr_sparse_matrix: TensorOperand[TVariant],
     index: Operand[TInt32],
     type_: type[Uype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> CSRSparseMatrixComponentsOutputs[Uype]:
@@ -247,8 +251,8 @@ def csr_sparse_matrix_components(
         >>> pointers.numpy().tolist(), columns.numpy().tolist(), values.numpy().tolist()
         ([0, 1, 1, 2], [1, 0], [5.0, 7.0])
     """
-    if _unknown:
-        raise CSRSparseMatrixComponents._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CSRSparseMatrixComponents._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CSRSparseMatrixComponentsOutputs[Uype]
     try:

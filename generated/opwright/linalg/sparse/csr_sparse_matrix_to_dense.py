@@ -94,6 +94,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         scope: Scope,
         sparse_input: TensorOperand[TVariant],
         type_: type[Uype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CSRSparseMatrixToDense[Uype]:
         """Fills a sparse matrix by rows up with zeros.
 
@@ -130,6 +132,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
             array([[0., 5.],
                    [7., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise CSRSparseMatrixToDense._create_refused(_surplus, _unknown)
         op: CSRSparseMatrixToDense[Uype] = new(CSRSparseMatrixToDense)
         fast_path_error = None
         try:
@@ -152,7 +156,7 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
 def csr_sparse_matrix_to_dense(
     sparse_input: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[Uype]:
@@ -191,8 +195,8 @@ def csr_sparse_matrix_to_dense(
         array([[0., 5.],
                [7., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise CSRSparseMatrixToDense._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CSRSparseMatrixToDense._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[Uype]
     try:

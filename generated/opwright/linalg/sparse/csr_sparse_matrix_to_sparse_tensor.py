@@ -118,6 +118,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
         scope: Scope,
         sparse_matrix: TensorOperand[TVariant],
         type_: type[Uype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> CSRSparseMatrixToSparseTensor[Uype]:
         """Takes a sparse matrix by rows apart into indices and values.
 
@@ -158,6 +160,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
             >>> parts.indices.numpy().tolist(), parts.values.numpy().tolist()
             ([[0, 1], [1, 0]], [5.0, 7.0])
         """
+        if _unknown or _surplus:
+            raise CSRSparseMatrixToSparseTensor._create_refused(_surplus, _unknown)
         op: CSRSparseMatrixToSparseTensor[Uype] = new(CSRSparseMatrixToSparseTensor)
         fast_path_error = None
         try:
@@ -180,7 +184,7 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
 def csr_sparse_matrix_to_sparse_tensor(
     sparse_matrix: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> CSRSparseMatrixToSparseTensorOutputs[Uype]:
@@ -223,8 +227,8 @@ def csr_sparse_matrix_to_sparse_tensor(
         >>> parts.indices.numpy().tolist(), parts.values.numpy().tolist()
         ([[0, 1], [1, 0]], [5.0, 7.0])
     """
-    if _unknown:
-        raise CSRSparseMatrixToSparseTensor._unknown(_unknown)
+    if _unknown or _surplus:
+        raise CSRSparseMatrixToSparseTensor._refused(_surplus, _unknown)
     fast_path_error = None
     _result: CSRSparseMatrixToSparseTensorOutputs[Uype]
     try:

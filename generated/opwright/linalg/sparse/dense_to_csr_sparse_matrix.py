@@ -91,7 +91,11 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, dense_input: Operand[U], indices: Operand[TInt64]
+        scope: Scope,
+        dense_input: Operand[U],
+        indices: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> DenseToCSRSparseMatrix:
         """Makes a sparse matrix by rows out of some elements of a dense one.
 
@@ -127,6 +131,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
             >>> opwright.linalg.sparse.sparse_matrix_nnz(rows).numpy()
             np.int32(2)
         """
+        if _unknown or _surplus:
+            raise DenseToCSRSparseMatrix._create_refused(_surplus, _unknown)
         op: DenseToCSRSparseMatrix = new(DenseToCSRSparseMatrix)
         fast_path_error = None
         try:
@@ -157,7 +163,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
 def dense_to_csr_sparse_matrix(
     dense_input: Operand[U],
     indices: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -195,8 +201,8 @@ def dense_to_csr_sparse_matrix(
         >>> opwright.linalg.sparse.sparse_matrix_nnz(rows).numpy()
         np.int32(2)
     """
-    if _unknown:
-        raise DenseToCSRSparseMatrix._unknown(_unknown)
+    if _unknown or _surplus:
+        raise DenseToCSRSparseMatrix._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

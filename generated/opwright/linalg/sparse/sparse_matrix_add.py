@@ -98,6 +98,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
         b: TensorOperand[TVariant],
         alpha: Operand[U],
         beta: SameOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixAdd:
         """Adds sparse matrices by rows, each times a number, on a GPU.
 
@@ -135,6 +137,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
             ...     [[0, 1], [2, 0]], [5.0, 7.0], [3, 2])
             >>> mean = sparse_matrix_add(rows, rows, 0.5, 0.5)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixAdd._create_refused(_surplus, _unknown)
         op: SparseMatrixAdd = new(SparseMatrixAdd)
         fast_path_error = None
         try:
@@ -154,7 +158,7 @@ def sparse_matrix_add(
     b: TensorOperand[TVariant],
     alpha: Operand[U],
     beta: SameOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -194,8 +198,8 @@ def sparse_matrix_add(
         ...     [[0, 1], [2, 0]], [5.0, 7.0], [3, 2])
         >>> mean = sparse_matrix_add(rows, rows, 0.5, 0.5)
     """
-    if _unknown:
-        raise SparseMatrixAdd._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixAdd._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

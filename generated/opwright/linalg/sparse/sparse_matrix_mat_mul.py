@@ -134,7 +134,10 @@ class SparseMatrixMatMul(TensorOp[T]):
             adjoint_b: bool = default(False),
             transpose_output: bool = default(False),
             conjugate_output: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -168,7 +171,11 @@ class SparseMatrixMatMul(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, a: TensorOperand[TVariant], b: AnyOperand[U], *options: Options
+        scope: Scope,
+        a: TensorOperand[TVariant],
+        b: AnyOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> SparseMatrixMatMul[U]:
         """Multiplies sparse matrices by rows with dense ones.
 
@@ -224,6 +231,8 @@ class SparseMatrixMatMul(TensorOp[T]):
                    [ 0.,  0.],
                    [ 7., 14.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseMatrixMatMul._create_refused((), _unknown)
         op: SparseMatrixMatMul[U] = new(SparseMatrixMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -274,7 +283,7 @@ MERGE = SparseMatrixMatMul.Options.merge
 def sparse_matrix_mat_mul(
     a: TensorOperand[TVariant],
     b: AnyOperand[U],
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     adjoint_a: bool = False,
@@ -335,8 +344,8 @@ def sparse_matrix_mat_mul(
                [ 0.,  0.],
                [ 7., 14.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseMatrixMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

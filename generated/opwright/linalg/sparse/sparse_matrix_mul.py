@@ -84,7 +84,11 @@ class SparseMatrixMul(TensorOp[TVariant]):
 
     @staticmethod
     def create(
-        scope: Scope, a: TensorOperand[TVariant], b: AnyOperand[U]
+        scope: Scope,
+        a: TensorOperand[TVariant],
+        b: AnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixMul:
         """Multiplies the stored elements of sparse matrices by numbers, on a GPU.
 
@@ -119,6 +123,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
             ...     [[0, 1], [2, 0]], [5.0, 7.0], [3, 2])
             >>> doubled = sparse_matrix_mul(rows, 2.0)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixMul._create_refused(_surplus, _unknown)
         op: SparseMatrixMul = new(SparseMatrixMul)
         fast_path_error = None
         try:
@@ -134,7 +140,7 @@ class SparseMatrixMul(TensorOp[TVariant]):
 def sparse_matrix_mul(
     a: TensorOperand[TVariant],
     b: AnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -170,8 +176,8 @@ def sparse_matrix_mul(
         ...     [[0, 1], [2, 0]], [5.0, 7.0], [3, 2])
         >>> doubled = sparse_matrix_mul(rows, 2.0)
     """
-    if _unknown:
-        raise SparseMatrixMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

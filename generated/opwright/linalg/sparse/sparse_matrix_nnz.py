@@ -69,7 +69,12 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
         return SparseMatrixNNZInputs(self)
 
     @staticmethod
-    def create(scope: Scope, sparse_matrix: TensorOperand[TVariant]) -> SparseMatrixNNZ:
+    def create(
+        scope: Scope,
+        sparse_matrix: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> SparseMatrixNNZ:
         """Counts the elements that a sparse matrix stores.
 
         Elements that are stored count even if they are 0, as a sum or product may leave
@@ -101,6 +106,8 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
             >>> sparse_matrix_nnz(rows).numpy()
             np.int32(2)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixNNZ._create_refused(_surplus, _unknown)
         op: SparseMatrixNNZ = new(SparseMatrixNNZ)
         fast_path_error = None
         try:
@@ -117,7 +124,7 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
 @explained
 def sparse_matrix_nnz(
     sparse_matrix: TensorOperand[TVariant],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
@@ -152,8 +159,8 @@ def sparse_matrix_nnz(
         >>> sparse_matrix_nnz(rows).numpy()
         np.int32(2)
     """
-    if _unknown:
-        raise SparseMatrixNNZ._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixNNZ._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -76,7 +76,12 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
         return SparseMatrixOrderingAMDInputs(self)
 
     @staticmethod
-    def create(scope: Scope, input: TensorOperand[TVariant]) -> SparseMatrixOrderingAMD:
+    def create(
+        scope: Scope,
+        input: TensorOperand[TVariant],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> SparseMatrixOrderingAMD:
         """Finds an order of rows in which a sparse Cholesky factor stays sparse.
 
         A factor has elements where its matrix has none, and how many depends on the
@@ -113,6 +118,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
             >>> np.sort(sparse_matrix_ordering_amd(arrow).numpy())
             array([0, 1, 2], dtype=int32)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixOrderingAMD._create_refused(_surplus, _unknown)
         op: SparseMatrixOrderingAMD = new(SparseMatrixOrderingAMD)
         fast_path_error = None
         try:
@@ -128,7 +135,10 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
 
 @explained
 def sparse_matrix_ordering_amd(
-    input: TensorOperand[TVariant], *, name: str | None = None, **_unknown: Never
+    input: TensorOperand[TVariant],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TInt32]:
     """Finds an order of rows in which a sparse Cholesky factor stays sparse.
 
@@ -166,8 +176,8 @@ def sparse_matrix_ordering_amd(
         >>> np.sort(sparse_matrix_ordering_amd(arrow).numpy())
         array([0, 1, 2], dtype=int32)
     """
-    if _unknown:
-        raise SparseMatrixOrderingAMD._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixOrderingAMD._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -92,6 +92,8 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
         scope: Scope,
         logits: TensorOperand[TVariant],
         type_: type[TFloat32 | TFloat64] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixSoftmax:
         """Computes a softmax over the stored elements of each row, on a GPU.
 
@@ -128,6 +130,8 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
             ...     [[0, 0], [0, 1], [1, 1]], [1.0, 1.0, 3.0], [2, 2])
             >>> attention = sparse_matrix_softmax(logits, tf.float32)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixSoftmax._create_refused(_surplus, _unknown)
         op: SparseMatrixSoftmax = new(SparseMatrixSoftmax)
         fast_path_error = None
         try:
@@ -150,7 +154,7 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
 def sparse_matrix_softmax(
     logits: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -189,8 +193,8 @@ def sparse_matrix_softmax(
         ...     [[0, 0], [0, 1], [1, 1]], [1.0, 1.0, 3.0], [2, 2])
         >>> attention = sparse_matrix_softmax(logits, tf.float32)
     """
-    if _unknown:
-        raise SparseMatrixSoftmax._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixSoftmax._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -93,6 +93,8 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
         softmax: TensorOperand[TVariant],
         grad_softmax: TensorOperand[TVariant],
         type_: type[TFloat32 | TFloat64] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixSoftmaxGrad:
         """Turns a gradient for a sparse softmax into one for its logits, on a GPU.
 
@@ -129,6 +131,8 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
             ...     [[0, 0], [0, 1], [1, 1]], [0.5, 0.5, 1.0], [2, 2])
             >>> gradient = sparse_matrix_softmax_grad(softmax, softmax, tf.float32)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixSoftmaxGrad._create_refused(_surplus, _unknown)
         op: SparseMatrixSoftmaxGrad = new(SparseMatrixSoftmaxGrad)
         fast_path_error = None
         try:
@@ -155,7 +159,7 @@ def sparse_matrix_softmax_grad(
     softmax: TensorOperand[TVariant],
     grad_softmax: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -194,8 +198,8 @@ def sparse_matrix_softmax_grad(
         ...     [[0, 0], [0, 1], [1, 1]], [0.5, 0.5, 1.0], [2, 2])
         >>> gradient = sparse_matrix_softmax_grad(softmax, softmax, tf.float32)
     """
-    if _unknown:
-        raise SparseMatrixSoftmaxGrad._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixSoftmaxGrad._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -108,6 +108,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         input: TensorOperand[TVariant],
         permutation: Operand[TInt32],
         type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixSparseCholesky:
         """Factors sparse positive definite matrices into a lower triangle.
 
@@ -155,6 +157,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
             array([[2., 0.],
                    [1., 2.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixSparseCholesky._create_refused(_surplus, _unknown)
         op: SparseMatrixSparseCholesky = new(SparseMatrixSparseCholesky)
         fast_path_error = None
         try:
@@ -188,7 +192,7 @@ def sparse_matrix_sparse_cholesky(
     input: TensorOperand[TVariant],
     permutation: Operand[TInt32],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -238,8 +242,8 @@ def sparse_matrix_sparse_cholesky(
         array([[2., 0.],
                [1., 2.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseMatrixSparseCholesky._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixSparseCholesky._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

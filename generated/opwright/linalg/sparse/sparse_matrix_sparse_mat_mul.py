@@ -119,7 +119,10 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
             transpose_b: bool = default(False),
             adjoint_a: bool = default(False),
             adjoint_b: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -150,6 +153,7 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
         b: TensorOperand[TVariant],
         type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SparseMatrixSparseMatMul:
         """Multiplies sparse matrices by rows with one another.
 
@@ -198,6 +202,8 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
             array([[35.,  0.],
                    [ 0., 35.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseMatrixSparseMatMul._create_refused((), _unknown)
         op: SparseMatrixSparseMatMul = new(SparseMatrixSparseMatMul)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -246,7 +252,7 @@ def sparse_matrix_sparse_mat_mul(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
-    *,
+    *_surplus: Never,
     transpose_a: bool = False,
     transpose_b: bool = False,
     adjoint_a: bool = False,
@@ -301,8 +307,8 @@ def sparse_matrix_sparse_mat_mul(
         array([[35.,  0.],
                [ 0., 35.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseMatrixSparseMatMul._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixSparseMatMul._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

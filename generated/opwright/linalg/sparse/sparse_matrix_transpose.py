@@ -102,7 +102,10 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
             self,
             *,
             conjugate: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(conjugate=conjugate)
 
         def with_conjugate(self, conjugate: bool) -> Self:
@@ -118,6 +121,7 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
         input: TensorOperand[TVariant],
         type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> SparseMatrixTranspose:
         """Transposes sparse matrices by rows.
 
@@ -158,6 +162,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
             array([[0., 0., 7.],
                    [5., 0., 0.]], dtype=float32)
         """
+        if _unknown:
+            raise SparseMatrixTranspose._create_refused((), _unknown)
         op: SparseMatrixTranspose = new(SparseMatrixTranspose)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -192,7 +198,7 @@ MERGE = SparseMatrixTranspose.Options.merge
 def sparse_matrix_transpose(
     input: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
-    *,
+    *_surplus: Never,
     conjugate: bool = False,
     name: str | None = None,
     **_unknown: Never,
@@ -236,8 +242,8 @@ def sparse_matrix_transpose(
         array([[0., 0., 7.],
                [5., 0., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseMatrixTranspose._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixTranspose._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -90,6 +90,8 @@ class SparseMatrixZeros(TensorOp[TVariant]):
         scope: Scope,
         dense_shape: Operand[TInt64],
         type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseMatrixZeros:
         """Makes a sparse matrix that stores no element, on a GPU.
 
@@ -123,6 +125,8 @@ class SparseMatrixZeros(TensorOp[TVariant]):
             >>> empty = sparse_matrix_zeros([3, 2], tf.float32)
             >>> none = opwright.linalg.sparse.csr_sparse_matrix_to_dense(empty, tf.float32)
         """
+        if _unknown or _surplus:
+            raise SparseMatrixZeros._create_refused(_surplus, _unknown)
         op: SparseMatrixZeros = new(SparseMatrixZeros)
         fast_path_error = None
         try:
@@ -154,7 +158,7 @@ class SparseMatrixZeros(TensorOp[TVariant]):
 def sparse_matrix_zeros(
     dense_shape: Operand[TInt64],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -190,8 +194,8 @@ def sparse_matrix_zeros(
         >>> empty = sparse_matrix_zeros([3, 2], tf.float32)
         >>> none = opwright.linalg.sparse.csr_sparse_matrix_to_dense(empty, tf.float32)
     """
-    if _unknown:
-        raise SparseMatrixZeros._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseMatrixZeros._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

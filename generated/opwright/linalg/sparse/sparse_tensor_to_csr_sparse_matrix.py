@@ -107,6 +107,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         indices: Operand[TInt64],
         values: Operand[U],
         dense_shape: Operand[TInt64],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> SparseTensorToCSRSparseMatrix:
         """Makes a sparse matrix by rows out of indices and values.
 
@@ -153,6 +155,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
                    [0., 0.],
                    [7., 0.]], dtype=float32)
         """
+        if _unknown or _surplus:
+            raise SparseTensorToCSRSparseMatrix._create_refused(_surplus, _unknown)
         op: SparseTensorToCSRSparseMatrix = new(SparseTensorToCSRSparseMatrix)
         fast_path_error = None
         try:
@@ -191,7 +195,7 @@ def sparse_tensor_to_csr_sparse_matrix(
     indices: Operand[TInt64],
     values: Operand[U],
     dense_shape: Operand[TInt64],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
@@ -240,8 +244,8 @@ def sparse_tensor_to_csr_sparse_matrix(
                [0., 0.],
                [7., 0.]], dtype=float32)
     """
-    if _unknown:
-        raise SparseTensorToCSRSparseMatrix._unknown(_unknown)
+    if _unknown or _surplus:
+        raise SparseTensorToCSRSparseMatrix._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

@@ -73,7 +73,9 @@ class BesselJ0(TensorOp[T]):
         return BesselJ0Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselJ0[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselJ0[U]:
         """Takes the Bessel function of the first kind of order 0.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselJ0(TensorOp[T]):
             >>> bessel_j0(np.array([0.0, 1.0, 2.404825557695773])).numpy().round(6)
             array([ 1.      ,  0.765198, -0.      ])
         """
+        if _unknown or _surplus:
+            raise BesselJ0._create_refused(_surplus, _unknown)
         op: BesselJ0[U] = new(BesselJ0)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselJ0(TensorOp[T]):
 
 @explained
 def bessel_j0(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Bessel function of the first kind of order 0.
 
@@ -147,8 +151,8 @@ def bessel_j0(
         >>> bessel_j0(np.array([0.0, 1.0, 2.404825557695773])).numpy().round(6)
         array([ 1.      ,  0.765198, -0.      ])
     """
-    if _unknown:
-        raise BesselJ0._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselJ0._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

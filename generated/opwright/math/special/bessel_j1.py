@@ -74,7 +74,9 @@ class BesselJ1(TensorOp[T]):
         return BesselJ1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselJ1[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselJ1[U]:
         """Takes the Bessel function of the first kind of order 1.
 
         For each element,
@@ -105,6 +107,8 @@ class BesselJ1(TensorOp[T]):
             >>> airy.round(6)
             array([0.939104, 0.      ])
         """
+        if _unknown or _surplus:
+            raise BesselJ1._create_refused(_surplus, _unknown)
         op: BesselJ1[U] = new(BesselJ1)
         fast_path_error = None
         try:
@@ -118,7 +122,7 @@ class BesselJ1(TensorOp[T]):
 
 @explained
 def bessel_j1(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Bessel function of the first kind of order 1.
 
@@ -150,8 +154,8 @@ def bessel_j1(
         >>> airy.round(6)
         array([0.939104, 0.      ])
     """
-    if _unknown:
-        raise BesselJ1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselJ1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class BesselK0(TensorOp[T]):
         return BesselK0Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselK0[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselK0[U]:
         """Takes the modified Bessel function of the second kind of order 0.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselK0(TensorOp[T]):
             >>> bessel_k0(np.array([0.0, 1.0, 10.0])).numpy()
             array([           inf, 4.21024438e-01, 1.77800623e-05])
         """
+        if _unknown or _surplus:
+            raise BesselK0._create_refused(_surplus, _unknown)
         op: BesselK0[U] = new(BesselK0)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselK0(TensorOp[T]):
 
 @explained
 def bessel_k0(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the modified Bessel function of the second kind of order 0.
 
@@ -147,8 +151,8 @@ def bessel_k0(
         >>> bessel_k0(np.array([0.0, 1.0, 10.0])).numpy()
         array([           inf, 4.21024438e-01, 1.77800623e-05])
     """
-    if _unknown:
-        raise BesselK0._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselK0._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

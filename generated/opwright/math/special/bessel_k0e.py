@@ -75,7 +75,9 @@ class BesselK0e(TensorOp[T]):
         return BesselK0eInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselK0e[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselK0e[U]:
         """Takes BesselK0, scaled by an exponential.
 
         For each element,
@@ -107,6 +109,8 @@ class BesselK0e(TensorOp[T]):
             >>> np.log(bessel_k0e(x).numpy()) - x
             array([-8.65064399e-01, -1.00322821e+03])
         """
+        if _unknown or _surplus:
+            raise BesselK0e._create_refused(_surplus, _unknown)
         op: BesselK0e[U] = new(BesselK0e)
         fast_path_error = None
         try:
@@ -120,7 +124,7 @@ class BesselK0e(TensorOp[T]):
 
 @explained
 def bessel_k0e(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes BesselK0, scaled by an exponential.
 
@@ -153,8 +157,8 @@ def bessel_k0e(
         >>> np.log(bessel_k0e(x).numpy()) - x
         array([-8.65064399e-01, -1.00322821e+03])
     """
-    if _unknown:
-        raise BesselK0e._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselK0e._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -73,7 +73,9 @@ class BesselK1(TensorOp[T]):
         return BesselK1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselK1[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselK1[U]:
         """Takes the modified Bessel function of the second kind of order 1.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselK1(TensorOp[T]):
             >>> bessel_k1(np.array([0.0, 1.0, 10.0])).numpy()
             array([           inf, 6.01907230e-01, 1.86487735e-05])
         """
+        if _unknown or _surplus:
+            raise BesselK1._create_refused(_surplus, _unknown)
         op: BesselK1[U] = new(BesselK1)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselK1(TensorOp[T]):
 
 @explained
 def bessel_k1(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the modified Bessel function of the second kind of order 1.
 
@@ -147,8 +151,8 @@ def bessel_k1(
         >>> bessel_k1(np.array([0.0, 1.0, 10.0])).numpy()
         array([           inf, 6.01907230e-01, 1.86487735e-05])
     """
-    if _unknown:
-        raise BesselK1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselK1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

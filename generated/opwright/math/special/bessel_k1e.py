@@ -73,7 +73,9 @@ class BesselK1e(TensorOp[T]):
         return BesselK1eInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselK1e[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselK1e[U]:
         """Takes BesselK1, scaled by an exponential.
 
         For each element,
@@ -103,6 +105,8 @@ class BesselK1e(TensorOp[T]):
             >>> bessel_k1e(x).numpy() / opwright.math.special.bessel_k0e(x).numpy()
             array([1.4296254 , 1.00049988])
         """
+        if _unknown or _surplus:
+            raise BesselK1e._create_refused(_surplus, _unknown)
         op: BesselK1e[U] = new(BesselK1e)
         fast_path_error = None
         try:
@@ -116,7 +120,7 @@ class BesselK1e(TensorOp[T]):
 
 @explained
 def bessel_k1e(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes BesselK1, scaled by an exponential.
 
@@ -147,8 +151,8 @@ def bessel_k1e(
         >>> bessel_k1e(x).numpy() / opwright.math.special.bessel_k0e(x).numpy()
         array([1.4296254 , 1.00049988])
     """
-    if _unknown:
-        raise BesselK1e._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselK1e._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

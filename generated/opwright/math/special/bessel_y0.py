@@ -69,7 +69,9 @@ class BesselY0(TensorOp[T]):
         return BesselY0Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselY0[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselY0[U]:
         """Takes the Bessel function of the second kind of order 0.
 
         The solution of `x^2 y'' + x y' + x^2 y = 0` that is -inf at 0, where BesselJ0
@@ -95,6 +97,8 @@ class BesselY0(TensorOp[T]):
             >>> bessel_y0(np.array([0.0, 1.0, 10.0])).numpy()
             array([      -inf, 0.08825696, 0.05567117])
         """
+        if _unknown or _surplus:
+            raise BesselY0._create_refused(_surplus, _unknown)
         op: BesselY0[U] = new(BesselY0)
         fast_path_error = None
         try:
@@ -108,7 +112,7 @@ class BesselY0(TensorOp[T]):
 
 @explained
 def bessel_y0(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Bessel function of the second kind of order 0.
 
@@ -135,8 +139,8 @@ def bessel_y0(
         >>> bessel_y0(np.array([0.0, 1.0, 10.0])).numpy()
         array([      -inf, 0.08825696, 0.05567117])
     """
-    if _unknown:
-        raise BesselY0._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselY0._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

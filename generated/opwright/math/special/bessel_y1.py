@@ -69,7 +69,9 @@ class BesselY1(TensorOp[T]):
         return BesselY1Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> BesselY1[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> BesselY1[U]:
         """Takes the Bessel function of the second kind of order 1.
 
         The solution of `x^2 y'' + x y' + (x^2 - 1) y = 0` that falls to -inf at 0, like
@@ -95,6 +97,8 @@ class BesselY1(TensorOp[T]):
             >>> bessel_y1(np.array([0.01, 1.0, 10.0])).numpy()
             array([-63.67859628,  -0.78121282,   0.24901542])
         """
+        if _unknown or _surplus:
+            raise BesselY1._create_refused(_surplus, _unknown)
         op: BesselY1[U] = new(BesselY1)
         fast_path_error = None
         try:
@@ -108,7 +112,7 @@ class BesselY1(TensorOp[T]):
 
 @explained
 def bessel_y1(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Bessel function of the second kind of order 1.
 
@@ -135,8 +139,8 @@ def bessel_y1(
         >>> bessel_y1(np.array([0.01, 1.0, 10.0])).numpy()
         array([-63.67859628,  -0.78121282,   0.24901542])
     """
-    if _unknown:
-        raise BesselY1._unknown(_unknown)
+    if _unknown or _surplus:
+        raise BesselY1._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -72,7 +72,9 @@ class Dawsn(TensorOp[T]):
         return DawsnInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Dawsn[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Dawsn[U]:
         """Takes Dawson's integral.
 
         For each element,
@@ -101,6 +103,8 @@ class Dawsn(TensorOp[T]):
             >>> dawsn(np.array([0.0, 0.924139, -1.0, 1000.0])).numpy()
             array([ 0.00000000e+00,  5.41044225e-01, -5.38079507e-01,  5.00000250e-04])
         """
+        if _unknown or _surplus:
+            raise Dawsn._create_refused(_surplus, _unknown)
         op: Dawsn[U] = new(Dawsn)
         fast_path_error = None
         try:
@@ -113,7 +117,9 @@ class Dawsn(TensorOp[T]):
 
 
 @explained
-def dawsn(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def dawsn(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes Dawson's integral.
 
     For each element,
@@ -142,8 +148,8 @@ def dawsn(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
         >>> dawsn(np.array([0.0, 0.924139, -1.0, 1000.0])).numpy()
         array([ 0.00000000e+00,  5.41044225e-01, -5.38079507e-01,  5.00000250e-04])
     """
-    if _unknown:
-        raise Dawsn._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Dawsn._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

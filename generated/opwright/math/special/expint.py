@@ -73,7 +73,9 @@ class Expint(TensorOp[T]):
         return ExpintInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Expint[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Expint[U]:
         """Takes the exponential integral Ei.
 
         For each element,
@@ -103,6 +105,8 @@ class Expint(TensorOp[T]):
             >>> expint(np.array([0.0, 1.0, 2.0, -1.0])).numpy()
             array([      -inf, 1.89511782, 4.95423436,        nan])
         """
+        if _unknown or _surplus:
+            raise Expint._create_refused(_surplus, _unknown)
         op: Expint[U] = new(Expint)
         fast_path_error = None
         try:
@@ -115,7 +119,9 @@ class Expint(TensorOp[T]):
 
 
 @explained
-def expint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def expint(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes the exponential integral Ei.
 
     For each element,
@@ -145,8 +151,8 @@ def expint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> expint(np.array([0.0, 1.0, 2.0, -1.0])).numpy()
         array([      -inf, 1.89511782, 4.95423436,        nan])
     """
-    if _unknown:
-        raise Expint._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Expint._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

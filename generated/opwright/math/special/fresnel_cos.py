@@ -73,7 +73,9 @@ class FresnelCos(TensorOp[T]):
         return FresnelCosInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> FresnelCos[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> FresnelCos[U]:
         """Takes the Fresnel cosine integral.
 
         For each element,
@@ -104,6 +106,8 @@ class FresnelCos(TensorOp[T]):
             >>> fresnel_cos(s).numpy()
             array([0.        , 0.49234423, 0.7798934 , 0.5       ])
         """
+        if _unknown or _surplus:
+            raise FresnelCos._create_refused(_surplus, _unknown)
         op: FresnelCos[U] = new(FresnelCos)
         fast_path_error = None
         try:
@@ -117,7 +121,7 @@ class FresnelCos(TensorOp[T]):
 
 @explained
 def fresnel_cos(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Fresnel cosine integral.
 
@@ -148,8 +152,8 @@ def fresnel_cos(
         >>> fresnel_cos(s).numpy()
         array([0.        , 0.49234423, 0.7798934 , 0.5       ])
     """
-    if _unknown:
-        raise FresnelCos._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FresnelCos._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

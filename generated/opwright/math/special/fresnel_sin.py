@@ -73,7 +73,9 @@ class FresnelSin(TensorOp[T]):
         return FresnelSinInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> FresnelSin[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> FresnelSin[U]:
         """Takes the Fresnel sine integral.
 
         For each element,
@@ -104,6 +106,8 @@ class FresnelSin(TensorOp[T]):
             >>> fresnel_sin(s).numpy()
             array([0.        , 0.06473243, 0.43825915, 0.5       ])
         """
+        if _unknown or _surplus:
+            raise FresnelSin._create_refused(_surplus, _unknown)
         op: FresnelSin[U] = new(FresnelSin)
         fast_path_error = None
         try:
@@ -117,7 +121,7 @@ class FresnelSin(TensorOp[T]):
 
 @explained
 def fresnel_sin(
-    x: Operand[U], *, name: str | None = None, **_unknown: Never
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
     """Takes the Fresnel sine integral.
 
@@ -148,8 +152,8 @@ def fresnel_sin(
         >>> fresnel_sin(s).numpy()
         array([0.        , 0.06473243, 0.43825915, 0.5       ])
     """
-    if _unknown:
-        raise FresnelSin._unknown(_unknown)
+    if _unknown or _surplus:
+        raise FresnelSin._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -74,7 +74,9 @@ class Spence(TensorOp[T]):
         return SpenceInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[U]) -> Spence[U]:
+    def create(
+        scope: Scope, x: Operand[U], *_surplus: Never, **_unknown: Never
+    ) -> Spence[U]:
         """Takes Spence's integral, the dilogarithm of 1 - x.
 
         For each element,
@@ -105,6 +107,8 @@ class Spence(TensorOp[T]):
             >>> np.pi**2 / 6
             1.6449340668482264
         """
+        if _unknown or _surplus:
+            raise Spence._create_refused(_surplus, _unknown)
         op: Spence[U] = new(Spence)
         fast_path_error = None
         try:
@@ -117,7 +121,9 @@ class Spence(TensorOp[T]):
 
 
 @explained
-def spence(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[U]:
+def spence(
+    x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[U]:
     """Takes Spence's integral, the dilogarithm of 1 - x.
 
     For each element,
@@ -148,8 +154,8 @@ def spence(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
         >>> np.pi**2 / 6
         1.6449340668482264
     """
-    if _unknown:
-        raise Spence._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Spence._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -101,6 +101,8 @@ class OddCounts(Op, Generic[T]):
         a: Sequence[Operand[TInt32]],
         b: Sequence[AnyOperand[U]],
         c: Sequence[SameAnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddCounts[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,6 +115,8 @@ class OddCounts(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddCounts._create_refused(_surplus, _unknown)
         op: OddCounts[U] = new(OddCounts)
         fast_path_error = None
         try:
@@ -134,13 +138,13 @@ def odd_counts(
     a: Sequence[Operand[TInt32]],
     b: Sequence[AnyOperand[U]],
     c: Sequence[SameAnyOperand[U]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> OddCountsOutputs[U]:
     """The outputs of `OddCounts.create` in the current scope."""
-    if _unknown:
-        raise OddCounts._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddCounts._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddCountsOutputs[U]
     try:

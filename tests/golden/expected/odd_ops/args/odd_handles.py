@@ -78,6 +78,8 @@ class OddHandles(Op):
         handle: TensorOperand[TResource],
         data: TensorOperand[TVariant],
         handles: Sequence[TensorOperand[TResource]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddHandles:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -90,6 +92,8 @@ class OddHandles(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddHandles._create_refused(_surplus, _unknown)
         op: OddHandles = new(OddHandles)
         fast_path_error = None
         try:
@@ -108,13 +112,13 @@ def odd_handles(
     handle: TensorOperand[TResource],
     data: TensorOperand[TVariant],
     handles: Sequence[TensorOperand[TResource]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> OddHandlesOutputs:
     """The outputs of `OddHandles.create` in the current scope."""
-    if _unknown:
-        raise OddHandles._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddHandles._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddHandlesOutputs
     try:

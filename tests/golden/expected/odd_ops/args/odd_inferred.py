@@ -73,7 +73,11 @@ class OddInferred(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[U], more: Sequence[Operand[TFloat32]]
+        scope: Scope,
+        x: Operand[U],
+        more: Sequence[Operand[TFloat32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddInferred[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -85,6 +89,8 @@ class OddInferred(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddInferred._create_refused(_surplus, _unknown)
         op: OddInferred[U] = new(OddInferred)
         fast_path_error = None
         try:
@@ -100,13 +106,13 @@ class OddInferred(TensorOp[T]):
 def odd_inferred(
     x: Operand[U],
     more: Sequence[Operand[TFloat32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
     """`y` of `OddInferred.create` in the current scope."""
-    if _unknown:
-        raise OddInferred._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddInferred._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

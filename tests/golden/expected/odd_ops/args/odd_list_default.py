@@ -58,7 +58,12 @@ class OddListDefault(Op):
         return OddListDefaultInputs(self)
 
     @staticmethod
-    def create(scope: Scope, values: Sequence[Operand[AnyDType]]) -> OddListDefault:
+    def create(
+        scope: Scope,
+        values: Sequence[Operand[AnyDType]],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> OddListDefault:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -68,6 +73,8 @@ class OddListDefault(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddListDefault._create_refused(_surplus, _unknown)
         op: OddListDefault = new(OddListDefault)
         fast_path_error = None
         try:
@@ -81,11 +88,14 @@ class OddListDefault(Op):
 
 @explained
 def odd_list_default(
-    values: Sequence[Operand[AnyDType]], *, name: str | None = None, **_unknown: Never
+    values: Sequence[Operand[AnyDType]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> list[Output[AnyDType]]:
     """`y` of `OddListDefault.create` in the current scope."""
-    if _unknown:
-        raise OddListDefault._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddListDefault._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -52,7 +52,9 @@ class OddListOutput(Op):
         return OddListOutputInputs(self)
 
     @staticmethod
-    def create(scope: Scope, count: int) -> OddListOutput:
+    def create(
+        scope: Scope, count: int, *_surplus: Never, **_unknown: Never
+    ) -> OddListOutput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -62,6 +64,8 @@ class OddListOutput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddListOutput._create_refused(_surplus, _unknown)
         op: OddListOutput = new(OddListOutput)
         fast_path_error = None
         try:
@@ -77,11 +81,11 @@ class OddListOutput(Op):
 
 @explained
 def odd_list_output(
-    count: int, *, name: str | None = None, **_unknown: Never
+    count: int, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> list[Output[TFloat32]]:
     """`outputs` of `OddListOutput.create` in the current scope."""
-    if _unknown:
-        raise OddListOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddListOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:

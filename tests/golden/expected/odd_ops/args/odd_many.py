@@ -177,6 +177,8 @@ class OddMany(TensorOp[TFloat32]):
         a38: Operand[TFloat32],
         a39: Operand[TFloat32],
         a40: Operand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddMany:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,6 +228,8 @@ class OddMany(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddMany._create_refused(_surplus, _unknown)
         op: OddMany = new(OddMany)
         fast_path_error = None
         try:
@@ -369,13 +373,13 @@ def odd_many(
     a38: Operand[TFloat32],
     a39: Operand[TFloat32],
     a40: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
     """`y` of `OddMany.create` in the current scope."""
-    if _unknown:
-        raise OddMany._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddMany._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

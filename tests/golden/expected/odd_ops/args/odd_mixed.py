@@ -80,6 +80,8 @@ class OddMixed(Op):
         scope: Scope,
         inputs: Sequence[AnyOperand[AnyDType]],
         Tmade: Sequence[AnyDTypeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddMixed:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -91,6 +93,8 @@ class OddMixed(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddMixed._create_refused(_surplus, _unknown)
         op: OddMixed = new(OddMixed)
         fast_path_error = None
         try:
@@ -113,13 +117,13 @@ class OddMixed(Op):
 def odd_mixed(
     inputs: Sequence[AnyOperand[AnyDType]],
     Tmade: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> OddMixedOutputs:
     """The outputs of `OddMixed.create` in the current scope."""
-    if _unknown:
-        raise OddMixed._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddMixed._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddMixedOutputs
     try:

@@ -50,7 +50,7 @@ class OddNoInput(TensorOp[TFloat32]):
         return OddNoInputInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> OddNoInput:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> OddNoInput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -59,6 +59,8 @@ class OddNoInput(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddNoInput._create_refused(_surplus, _unknown)
         op: OddNoInput = new(OddNoInput)
         fast_path_error = None
         try:
@@ -71,10 +73,12 @@ class OddNoInput(TensorOp[TFloat32]):
 
 
 @explained
-def odd_no_input(*, name: str | None = None, **_unknown: Never) -> Output[TFloat32]:
+def odd_no_input(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Output[TFloat32]:
     """`output` of `OddNoInput.create` in the current scope."""
-    if _unknown:
-        raise OddNoInput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNoInput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

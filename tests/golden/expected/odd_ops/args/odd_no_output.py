@@ -66,7 +66,12 @@ class OddNoOutput(Op):
         return OddNoOutputInputs(self)
 
     @staticmethod
-    def create(scope: Scope, values: Sequence[AnyOperand[U]]) -> OddNoOutput:
+    def create(
+        scope: Scope,
+        values: Sequence[AnyOperand[U]],
+        *_surplus: Never,
+        **_unknown: Never,
+    ) -> OddNoOutput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -76,6 +81,8 @@ class OddNoOutput(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddNoOutput._create_refused(_surplus, _unknown)
         op: OddNoOutput = new(OddNoOutput)
         fast_path_error = None
         try:
@@ -93,13 +100,16 @@ class OddNoOutput(Op):
 
 @explained
 def odd_no_output(
-    values: Sequence[AnyOperand[U]], *, name: str | None = None, **_unknown: Never
+    values: Sequence[AnyOperand[U]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Operation | None:
     """`OddNoOutput.create` in the current scope: the operation in a graph, None
     eagerly.
     """
-    if _unknown:
-        raise OddNoOutput._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNoOutput._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

@@ -44,7 +44,7 @@ class OddNothing(Op):
         return OddNothingInputs(self)
 
     @staticmethod
-    def create(scope: Scope) -> OddNothing:
+    def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> OddNothing:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -53,6 +53,8 @@ class OddNothing(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddNothing._create_refused(_surplus, _unknown)
         op: OddNothing = new(OddNothing)
         fast_path_error = None
         try:
@@ -65,12 +67,14 @@ class OddNothing(Op):
 
 
 @explained
-def odd_nothing(*, name: str | None = None, **_unknown: Never) -> Operation | None:
+def odd_nothing(
+    *_surplus: Never, name: str | None = None, **_unknown: Never
+) -> Operation | None:
     """`OddNothing.create` in the current scope: the operation in a graph, None
     eagerly.
     """
-    if _unknown:
-        raise OddNothing._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNothing._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Operation | None
     try:

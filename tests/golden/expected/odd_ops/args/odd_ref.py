@@ -69,7 +69,11 @@ class OddRef(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, ref: TensorOperand[U], value: SameAnyOperand[U]
+        scope: Scope,
+        ref: TensorOperand[U],
+        value: SameAnyOperand[U],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddRef[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -81,6 +85,8 @@ class OddRef(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddRef._create_refused(_surplus, _unknown)
         op: OddRef[U] = new(OddRef)
         fast_path_error = None
         try:
@@ -96,13 +102,13 @@ class OddRef(TensorOp[T]):
 def odd_ref(
     ref: TensorOperand[U],
     value: SameAnyOperand[U],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
     """`output_ref` of `OddRef.create` in the current scope."""
-    if _unknown:
-        raise OddRef._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddRef._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

@@ -75,7 +75,11 @@ class OddRefs(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, refs: Sequence[TensorOperand[U]], one: TensorOperand[TFloat32]
+        scope: Scope,
+        refs: Sequence[TensorOperand[U]],
+        one: TensorOperand[TFloat32],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddRefs[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,6 +91,8 @@ class OddRefs(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddRefs._create_refused(_surplus, _unknown)
         op: OddRefs[U] = new(OddRefs)
         fast_path_error = None
         try:
@@ -102,13 +108,13 @@ class OddRefs(Op, Generic[T]):
 def odd_refs(
     refs: Sequence[TensorOperand[U]],
     one: TensorOperand[TFloat32],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
     """`same` of `OddRefs.create` in the current scope."""
-    if _unknown:
-        raise OddRefs._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddRefs._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -72,7 +72,10 @@ class OddBytes(TensorOp[TString]):
             *,
             s: StringLike = default(b'\xff\x00"'),
             ss: Sequence[StringLike] = default((b"\xfe", "a")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(s=s, ss=ss)
 
         def with_s(self, s: StringLike) -> Self:
@@ -86,7 +89,7 @@ class OddBytes(TensorOp[TString]):
         return OddBytesInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddBytes:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddBytes:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -96,6 +99,8 @@ class OddBytes(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddBytes._create_refused((), _unknown)
         op: OddBytes = new(OddBytes)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -116,7 +121,7 @@ MERGE = OddBytes.Options.merge
 
 @explained
 def odd_bytes(
-    *,
+    *_surplus: Never,
     s: StringLike = b'\xff\x00"',
     ss: Sequence[StringLike] = (b"\xfe", "a"),
     name: str | None = None,
@@ -125,8 +130,8 @@ def odd_bytes(
     """`said` of `OddBytes.create` in the current scope, with OddBytes.Options as
     keywords.
     """
-    if _unknown:
-        raise OddBytes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddBytes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -75,7 +75,10 @@ class OddChoices(TensorOp[TString]):
                 "it's", '"so"', "a, b", "back\\slash", "{x}", "é", " "
             ] = default("it's"),
             modes: Sequence[Literal['"', "'", "true", "0"]] = default(('"', "'")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(mode=mode, modes=modes)
 
         def with_mode(
@@ -91,7 +94,7 @@ class OddChoices(TensorOp[TString]):
         return OddChoicesInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddChoices:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddChoices:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -101,6 +104,8 @@ class OddChoices(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddChoices._create_refused((), _unknown)
         op: OddChoices = new(OddChoices)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -129,7 +134,7 @@ MERGE = OddChoices.Options.merge
 
 @explained
 def odd_choices(
-    *,
+    *_surplus: Never,
     mode: Literal["it's", '"so"', "a, b", "back\\slash", "{x}", "é", " "] = "it's",
     modes: Sequence[Literal['"', "'", "true", "0"]] = ('"', "'"),
     name: str | None = None,
@@ -138,8 +143,8 @@ def odd_choices(
     """`said` of `OddChoices.create` in the current scope, with OddChoices.Options as
     keywords.
     """
-    if _unknown:
-        raise OddChoices._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddChoices._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -74,7 +74,10 @@ class OddEnums(TensorOp[TString]):
             *,
             mode: Literal["fast", "good"] = default("good"),
             modes: Sequence[Literal["x", "y"]] = default(("x",)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(mode=mode, modes=modes)
 
         def with_mode(self, mode: Literal["fast", "good"]) -> Self:
@@ -89,7 +92,10 @@ class OddEnums(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, must: Literal["a", "b c", ""], *options: Options
+        scope: Scope,
+        must: Literal["a", "b c", ""],
+        *options: Options,
+        **_unknown: Never,
     ) -> OddEnums:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -101,6 +107,8 @@ class OddEnums(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddEnums._create_refused((), _unknown)
         op: OddEnums = new(OddEnums)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -135,7 +143,7 @@ MERGE = OddEnums.Options.merge
 @explained
 def odd_enums(
     must: Literal["a", "b c", ""],
-    *,
+    *_surplus: Never,
     mode: Literal["fast", "good"] = "good",
     modes: Sequence[Literal["x", "y"]] = ("x",),
     name: str | None = None,
@@ -144,8 +152,8 @@ def odd_enums(
     """`said` of `OddEnums.create` in the current scope, with OddEnums.Options as
     keywords.
     """
-    if _unknown:
-        raise OddEnums._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddEnums._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -53,7 +53,9 @@ class OddFunction(TensorOp[TString]):
         return OddFunctionInputs(self)
 
     @staticmethod
-    def create(scope: Scope, f: FunctionLike) -> OddFunction:
+    def create(
+        scope: Scope, f: FunctionLike, *_surplus: Never, **_unknown: Never
+    ) -> OddFunction:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,6 +65,8 @@ class OddFunction(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddFunction._create_refused(_surplus, _unknown)
         op: OddFunction = new(OddFunction)
         fast_path_error = None
         try:
@@ -76,11 +80,11 @@ class OddFunction(TensorOp[TString]):
 
 @explained
 def odd_function(
-    f: FunctionLike, *, name: str | None = None, **_unknown: Never
+    f: FunctionLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """`said` of `OddFunction.create` in the current scope."""
-    if _unknown:
-        raise OddFunction._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddFunction._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

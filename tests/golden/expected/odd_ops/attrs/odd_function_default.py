@@ -65,7 +65,10 @@ class OddFunctionDefault(TensorOp[TString]):
             self,
             *,
             f: FunctionLike = default("f"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(f=f)
 
         def with_f(self, f: FunctionLike) -> Self:
@@ -76,7 +79,9 @@ class OddFunctionDefault(TensorOp[TString]):
         return OddFunctionDefaultInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddFunctionDefault:
+    def create(
+        scope: Scope, *options: Options, **_unknown: Never
+    ) -> OddFunctionDefault:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -86,6 +91,8 @@ class OddFunctionDefault(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddFunctionDefault._create_refused((), _unknown)
         op: OddFunctionDefault = new(OddFunctionDefault)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -106,13 +113,13 @@ MERGE = OddFunctionDefault.Options.merge
 
 @explained
 def odd_function_default(
-    *, f: FunctionLike = "f", name: str | None = None, **_unknown: Never
+    *_surplus: Never, f: FunctionLike = "f", name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
     """`said` of `OddFunctionDefault.create` in the current scope, with
     OddFunctionDefault.Options as keywords.
     """
-    if _unknown:
-        raise OddFunctionDefault._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddFunctionDefault._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

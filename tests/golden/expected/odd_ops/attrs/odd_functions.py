@@ -69,7 +69,10 @@ class OddFunctions(TensorOp[TString]):
             self,
             *,
             spare: Sequence[FunctionLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(spare=spare)
 
         def with_spare(self, spare: Sequence[FunctionLike]) -> Self:
@@ -81,7 +84,10 @@ class OddFunctions(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, branches: Sequence[FunctionLike], *options: Options
+        scope: Scope,
+        branches: Sequence[FunctionLike],
+        *options: Options,
+        **_unknown: Never,
     ) -> OddFunctions:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -93,6 +99,8 @@ class OddFunctions(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddFunctions._create_refused((), _unknown)
         op: OddFunctions = new(OddFunctions)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -122,7 +130,7 @@ MERGE = OddFunctions.Options.merge
 @explained
 def odd_functions(
     branches: Sequence[FunctionLike],
-    *,
+    *_surplus: Never,
     spare: Sequence[FunctionLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -130,8 +138,8 @@ def odd_functions(
     """`said` of `OddFunctions.create` in the current scope, with
     OddFunctions.Options as keywords.
     """
-    if _unknown:
-        raise OddFunctions._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddFunctions._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

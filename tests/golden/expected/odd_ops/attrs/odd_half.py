@@ -66,7 +66,10 @@ class OddHalf(TensorOp[TFloat16]):
             self,
             *,
             value: TensorLike = default(np.array([1.0, 0.1, 0.1], "float16")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(value=value)
 
         def with_value(self, value: TensorLike) -> Self:
@@ -77,7 +80,7 @@ class OddHalf(TensorOp[TFloat16]):
         return OddHalfInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddHalf:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddHalf:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -87,6 +90,8 @@ class OddHalf(TensorOp[TFloat16]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddHalf._create_refused((), _unknown)
         op: OddHalf = new(OddHalf)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -107,7 +112,7 @@ MERGE = OddHalf.Options.merge
 
 @explained
 def odd_half(
-    *,
+    *_surplus: Never,
     value: TensorLike = np.array([1.0, 0.1, 0.1], "float16"),
     name: str | None = None,
     **_unknown: Never,
@@ -115,8 +120,8 @@ def odd_half(
     """`output` of `OddHalf.create` in the current scope, with OddHalf.Options as
     keywords.
     """
-    if _unknown:
-        raise OddHalf._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddHalf._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat16]
     try:

@@ -90,7 +90,10 @@ class OddHuge(TensorOp[TString]):
             most_float: float = default(3.4028235e38),
             least_float: float = default(1e-45),
             negative: float = default(-0.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 most=most,
                 least=least,
@@ -123,7 +126,7 @@ class OddHuge(TensorOp[TString]):
         return OddHugeInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddHuge:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddHuge:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,6 +136,8 @@ class OddHuge(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddHuge._create_refused((), _unknown)
         op: OddHuge = new(OddHuge)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -179,7 +184,7 @@ MERGE = OddHuge.Options.merge
 
 @explained
 def odd_huge(
-    *,
+    *_surplus: Never,
     most: int = 9223372036854775807,
     least: int = 0,
     last: int = 9223372036854775807,
@@ -192,8 +197,8 @@ def odd_huge(
     """`said` of `OddHuge.create` in the current scope, with OddHuge.Options as
     keywords.
     """
-    if _unknown:
-        raise OddHuge._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddHuge._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

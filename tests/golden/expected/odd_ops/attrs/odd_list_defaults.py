@@ -96,7 +96,10 @@ class OddListDefaults(TensorOp[TString]):
                 (np.array([1], "int32").reshape(()),)
             ),
             dtypes: Sequence[AnyDTypeLike] = default(("int32", "int32")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 shapes=shapes, functions=functions, tensors=tensors, dtypes=dtypes
             )
@@ -118,7 +121,7 @@ class OddListDefaults(TensorOp[TString]):
         return OddListDefaultsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddListDefaults:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddListDefaults:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,6 +131,8 @@ class OddListDefaults(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddListDefaults._create_refused((), _unknown)
         op: OddListDefaults = new(OddListDefaults)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -168,7 +173,7 @@ MERGE = OddListDefaults.Options.merge
 
 @explained
 def odd_list_defaults(
-    *,
+    *_surplus: Never,
     shapes: Sequence[ShapeLike] = ((), (None,)),
     functions: Sequence[FunctionLike] = ("f",),
     tensors: Sequence[TensorLike] = (np.array([1], "int32").reshape(()),),
@@ -179,8 +184,8 @@ def odd_list_defaults(
     """`said` of `OddListDefaults.create` in the current scope, with
     OddListDefaults.Options as keywords.
     """
-    if _unknown:
-        raise OddListDefaults._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddListDefaults._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -101,7 +101,10 @@ class OddLists(TensorOp[TString]):
             strings: Sequence[StringLike] = default(("a", "")),
             types: Sequence[AnyDTypeLike] = default(("float32", "string")),
             shapes: Sequence[ShapeLike] = default((None, (2,))),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 ints=ints,
                 floats=floats,
@@ -134,7 +137,7 @@ class OddLists(TensorOp[TString]):
         return OddListsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddLists:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddLists:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +147,8 @@ class OddLists(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddLists._create_refused((), _unknown)
         op: OddLists = new(OddLists)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -190,7 +195,7 @@ MERGE = OddLists.Options.merge
 
 @explained
 def odd_lists(
-    *,
+    *_surplus: Never,
     ints: Sequence[int] = (1, -2),
     floats: Sequence[float] = (),
     bools: Sequence[bool] = (True,),
@@ -203,8 +208,8 @@ def odd_lists(
     """`said` of `OddLists.create` in the current scope, with OddLists.Options as
     keywords.
     """
-    if _unknown:
-        raise OddLists._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddLists._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -74,7 +74,10 @@ class OddMinimum(TensorOp[TString]):
             *,
             width: int = default(0),
             sizes: Sequence[int] = default((1, 2)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(width=width, sizes=sizes)
 
         def with_width(self, width: int) -> Self:
@@ -88,7 +91,9 @@ class OddMinimum(TensorOp[TString]):
         return OddMinimumInputs(self)
 
     @staticmethod
-    def create(scope: Scope, depth: int, *options: Options) -> OddMinimum:
+    def create(
+        scope: Scope, depth: int, *options: Options, **_unknown: Never
+    ) -> OddMinimum:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -99,6 +104,8 @@ class OddMinimum(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddMinimum._create_refused((), _unknown)
         op: OddMinimum = new(OddMinimum)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -133,7 +140,7 @@ MERGE = OddMinimum.Options.merge
 @explained
 def odd_minimum(
     depth: int,
-    *,
+    *_surplus: Never,
     width: int = 0,
     sizes: Sequence[int] = (1, 2),
     name: str | None = None,
@@ -142,8 +149,8 @@ def odd_minimum(
     """`said` of `OddMinimum.create` in the current scope, with OddMinimum.Options as
     keywords.
     """
-    if _unknown:
-        raise OddMinimum._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddMinimum._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -66,7 +66,10 @@ class OddNamedDims(TensorOp[TString]):
             self,
             *,
             shape: ShapeLike = default((None, 2)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(shape=shape)
 
         def with_shape(self, shape: ShapeLike) -> Self:
@@ -77,7 +80,7 @@ class OddNamedDims(TensorOp[TString]):
         return OddNamedDimsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddNamedDims:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddNamedDims:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -87,6 +90,8 @@ class OddNamedDims(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddNamedDims._create_refused((), _unknown)
         op: OddNamedDims = new(OddNamedDims)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -107,13 +112,16 @@ MERGE = OddNamedDims.Options.merge
 
 @explained
 def odd_named_dims(
-    *, shape: ShapeLike = (None, 2), name: str | None = None, **_unknown: Never
+    *_surplus: Never,
+    shape: ShapeLike = (None, 2),
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[TString]:
     """`said` of `OddNamedDims.create` in the current scope, with
     OddNamedDims.Options as keywords.
     """
-    if _unknown:
-        raise OddNamedDims._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNamedDims._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

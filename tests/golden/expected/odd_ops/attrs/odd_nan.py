@@ -72,7 +72,10 @@ class OddNan(TensorOp[TString]):
             *,
             f: float = default(float("nan")),
             fs: Sequence[float] = default((1.0, float("nan"))),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(f=f, fs=fs)
 
         def with_f(self, f: float) -> Self:
@@ -86,7 +89,7 @@ class OddNan(TensorOp[TString]):
         return OddNanInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddNan:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddNan:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -96,6 +99,8 @@ class OddNan(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddNan._create_refused((), _unknown)
         op: OddNan = new(OddNan)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -116,7 +121,7 @@ MERGE = OddNan.Options.merge
 
 @explained
 def odd_nan(
-    *,
+    *_surplus: Never,
     f: float = float("nan"),
     fs: Sequence[float] = (1.0, float("nan")),
     name: str | None = None,
@@ -125,8 +130,8 @@ def odd_nan(
     """`said` of `OddNan.create` in the current scope, with OddNan.Options as
     keywords.
     """
-    if _unknown:
-        raise OddNan._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNan._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

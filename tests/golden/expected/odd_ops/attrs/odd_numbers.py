@@ -85,7 +85,10 @@ class OddNumbers(TensorOp[TString]):
             tenth: float = default(0.1),
             tiny: float = default(1e-07),
             least: int = default(-9223372036854775808),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(high=high, low=low, tenth=tenth, tiny=tiny, least=least)
 
         def with_high(self, high: float) -> Self:
@@ -108,7 +111,7 @@ class OddNumbers(TensorOp[TString]):
         return OddNumbersInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddNumbers:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddNumbers:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,6 +121,8 @@ class OddNumbers(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddNumbers._create_refused((), _unknown)
         op: OddNumbers = new(OddNumbers)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -161,7 +166,7 @@ MERGE = OddNumbers.Options.merge
 
 @explained
 def odd_numbers(
-    *,
+    *_surplus: Never,
     high: float = float("inf"),
     low: float = float("-inf"),
     tenth: float = 0.1,
@@ -173,8 +178,8 @@ def odd_numbers(
     """`said` of `OddNumbers.create` in the current scope, with OddNumbers.Options as
     keywords.
     """
-    if _unknown:
-        raise OddNumbers._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddNumbers._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -80,7 +80,10 @@ class OddPacked(TensorOp[TBfloat16]):
             complex: TensorLike = default(
                 np.array([0.5, float("inf")], "float32").view("complex64").reshape(())
             ),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(value=value, zeros=zeros, complex=complex)
 
         def with_value(self, value: TensorLike) -> Self:
@@ -97,7 +100,7 @@ class OddPacked(TensorOp[TBfloat16]):
         return OddPackedInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddPacked:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddPacked:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -107,6 +110,8 @@ class OddPacked(TensorOp[TBfloat16]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddPacked._create_refused((), _unknown)
         op: OddPacked = new(OddPacked)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -140,7 +145,7 @@ MERGE = OddPacked.Options.merge
 
 @explained
 def odd_packed(
-    *,
+    *_surplus: Never,
     value: TensorLike = np.array([1.0, 0.100098], "bfloat16").reshape((1, 2)),
     zeros: TensorLike = np.full((2,), 0, "float32"),
     complex: TensorLike = np.array([0.5, float("inf")], "float32")
@@ -152,8 +157,8 @@ def odd_packed(
     """`output` of `OddPacked.create` in the current scope, with OddPacked.Options as
     keywords.
     """
-    if _unknown:
-        raise OddPacked._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddPacked._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBfloat16]
     try:

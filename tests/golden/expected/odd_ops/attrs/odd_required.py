@@ -98,7 +98,10 @@ class OddRequired(TensorOp[TString]):
             self,
             *,
             last: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(last=last)
 
         def with_last(self, last: int) -> Self:
@@ -121,6 +124,7 @@ class OddRequired(TensorOp[TString]):
         sizes: Sequence[int],
         dtypes: Sequence[AnyDTypeLike],
         *options: Options,
+        **_unknown: Never,
     ) -> OddRequired:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,6 +144,8 @@ class OddRequired(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddRequired._create_refused((), _unknown)
         op: OddRequired = new(OddRequired)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -207,7 +213,7 @@ def odd_required(
     value: TensorLike,
     sizes: Sequence[int],
     dtypes: Sequence[AnyDTypeLike],
-    *,
+    *_surplus: Never,
     last: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -215,8 +221,8 @@ def odd_required(
     """`said` of `OddRequired.create` in the current scope, with OddRequired.Options
     as keywords.
     """
-    if _unknown:
-        raise OddRequired._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddRequired._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

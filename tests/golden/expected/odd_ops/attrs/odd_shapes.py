@@ -76,7 +76,10 @@ class OddShapes(TensorOp[TString]):
             unknown: ShapeLike = default(None),
             scalar: ShapeLike = default(()),
             matrix: ShapeLike = default((None, 2)),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(unknown=unknown, scalar=scalar, matrix=matrix)
 
         def with_unknown(self, unknown: ShapeLike) -> Self:
@@ -93,7 +96,7 @@ class OddShapes(TensorOp[TString]):
         return OddShapesInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddShapes:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddShapes:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -103,6 +106,8 @@ class OddShapes(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddShapes._create_refused((), _unknown)
         op: OddShapes = new(OddShapes)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -136,7 +141,7 @@ MERGE = OddShapes.Options.merge
 
 @explained
 def odd_shapes(
-    *,
+    *_surplus: Never,
     unknown: ShapeLike = None,
     scalar: ShapeLike = (),
     matrix: ShapeLike = (None, 2),
@@ -146,8 +151,8 @@ def odd_shapes(
     """`said` of `OddShapes.create` in the current scope, with OddShapes.Options as
     keywords.
     """
-    if _unknown:
-        raise OddShapes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddShapes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

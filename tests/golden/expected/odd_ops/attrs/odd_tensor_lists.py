@@ -69,7 +69,10 @@ class OddTensorLists(TensorOp[TString]):
             self,
             *,
             may: Sequence[TensorLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(may=may)
 
         def with_may(self, may: Sequence[TensorLike]) -> Self:
@@ -81,7 +84,7 @@ class OddTensorLists(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, must: Sequence[TensorLike], *options: Options
+        scope: Scope, must: Sequence[TensorLike], *options: Options, **_unknown: Never
     ) -> OddTensorLists:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -93,6 +96,8 @@ class OddTensorLists(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddTensorLists._create_refused((), _unknown)
         op: OddTensorLists = new(OddTensorLists)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -120,7 +125,7 @@ MERGE = OddTensorLists.Options.merge
 @explained
 def odd_tensor_lists(
     must: Sequence[TensorLike],
-    *,
+    *_surplus: Never,
     may: Sequence[TensorLike] = (),
     name: str | None = None,
     **_unknown: Never,
@@ -128,8 +133,8 @@ def odd_tensor_lists(
     """`said` of `OddTensorLists.create` in the current scope, with
     OddTensorLists.Options as keywords.
     """
-    if _unknown:
-        raise OddTensorLists._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddTensorLists._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -71,7 +71,10 @@ class OddTensors(TensorOp[TInt32]):
             *,
             value: TensorLike = default(np.array([1, -2], "int32").reshape((2, 1))),
             words: TensorLike = default(np.array(["a", ""], "object")),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(value=value, words=words)
 
         def with_value(self, value: TensorLike) -> Self:
@@ -85,7 +88,7 @@ class OddTensors(TensorOp[TInt32]):
         return OddTensorsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddTensors:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddTensors:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -95,6 +98,8 @@ class OddTensors(TensorOp[TInt32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddTensors._create_refused((), _unknown)
         op: OddTensors = new(OddTensors)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -123,7 +128,7 @@ MERGE = OddTensors.Options.merge
 
 @explained
 def odd_tensors(
-    *,
+    *_surplus: Never,
     value: TensorLike = np.array([1, -2], "int32").reshape((2, 1)),
     words: TensorLike = np.array(["a", ""], "object"),
     name: str | None = None,
@@ -132,8 +137,8 @@ def odd_tensors(
     """`output` of `OddTensors.create` in the current scope, with OddTensors.Options
     as keywords.
     """
-    if _unknown:
-        raise OddTensors._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddTensors._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TInt32]
     try:

@@ -80,7 +80,10 @@ class OddTexts(TensorOp[TString]):
             escapes: StringLike = default("C:\\new\n\ttab"),
             empty: StringLike = default(""),
             yes: StringLike = default("no"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(quotes=quotes, escapes=escapes, empty=empty, yes=yes)
 
         def with_quotes(self, quotes: StringLike) -> Self:
@@ -100,7 +103,7 @@ class OddTexts(TensorOp[TString]):
         return OddTextsInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddTexts:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddTexts:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -110,6 +113,8 @@ class OddTexts(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddTexts._create_refused((), _unknown)
         op: OddTexts = new(OddTexts)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -150,7 +155,7 @@ MERGE = OddTexts.Options.merge
 
 @explained
 def odd_texts(
-    *,
+    *_surplus: Never,
     quotes: StringLike = 'it\'s "so"',
     escapes: StringLike = "C:\\new\n\ttab",
     empty: StringLike = "",
@@ -161,8 +166,8 @@ def odd_texts(
     """`said` of `OddTexts.create` in the current scope, with OddTexts.Options as
     keywords.
     """
-    if _unknown:
-        raise OddTexts._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddTexts._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

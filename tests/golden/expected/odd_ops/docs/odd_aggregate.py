@@ -75,7 +75,9 @@ class OddAggregate(TensorOp[T]):
 
     @staticmethod
     @deprecated("OddAggregate was removed in GraphDef version 0.", category=None)
-    def create(scope: Scope, x: Sequence[Operand[U]]) -> OddAggregate[U]:
+    def create(
+        scope: Scope, x: Sequence[Operand[U]], *_surplus: Never, **_unknown: Never
+    ) -> OddAggregate[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -85,6 +87,8 @@ class OddAggregate(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddAggregate._create_refused(_surplus, _unknown)
         op: OddAggregate[U] = new(OddAggregate)
         fast_path_error = None
         try:
@@ -99,11 +103,14 @@ class OddAggregate(TensorOp[T]):
 @deprecated("OddAggregate was removed in GraphDef version 0.", category=None)
 @explained
 def odd_aggregate(
-    x: Sequence[Operand[U]], *, name: str | None = None, **_unknown: Never
+    x: Sequence[Operand[U]],
+    *_surplus: Never,
+    name: str | None = None,
+    **_unknown: Never,
 ) -> Output[U]:
     """`sum` of `OddAggregate.create` in the current scope."""
-    if _unknown:
-        raise OddAggregate._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddAggregate._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

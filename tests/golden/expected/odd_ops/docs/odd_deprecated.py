@@ -60,7 +60,9 @@ class OddDeprecated(TensorOp[TFloat32]):
         'OddDeprecated was removed in GraphDef version 7. Use "OddProse" instead.',
         category=None,
     )
-    def create(scope: Scope, x: Operand[TFloat32]) -> OddDeprecated:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> OddDeprecated:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -70,6 +72,8 @@ class OddDeprecated(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddDeprecated._create_refused(_surplus, _unknown)
         op: OddDeprecated = new(OddDeprecated)
         fast_path_error = None
         try:
@@ -87,11 +91,11 @@ class OddDeprecated(TensorOp[TFloat32]):
 )
 @explained
 def odd_deprecated(
-    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:
     """`y` of `OddDeprecated.create` in the current scope."""
-    if _unknown:
-        raise OddDeprecated._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddDeprecated._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

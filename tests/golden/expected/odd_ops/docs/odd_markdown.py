@@ -87,7 +87,10 @@ class OddMarkdown(TensorOp[TFloat32]):
             self,
             *,
             mode: Literal["a", "b"] = default("a"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(mode=mode)
 
         def with_mode(self, mode: Literal["a", "b"]) -> Self:
@@ -98,7 +101,9 @@ class OddMarkdown(TensorOp[TFloat32]):
         return OddMarkdownInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32], *options: Options) -> OddMarkdown:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *options: Options, **_unknown: Never
+    ) -> OddMarkdown:
         """Schätzt `x`: “quoted” \\ and '''three''' and \"\"\"three\"\"\".
 
         A title
@@ -135,6 +140,8 @@ class OddMarkdown(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddMarkdown._create_refused((), _unknown)
         op: OddMarkdown = new(OddMarkdown)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -156,7 +163,7 @@ MERGE = OddMarkdown.Options.merge
 @explained
 def odd_markdown(
     x: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     mode: Literal["a", "b"] = "a",
     name: str | None = None,
     **_unknown: Never,
@@ -196,8 +203,8 @@ def odd_markdown(
     Raises:
         OpError: the op refuses an argument.
     """
-    if _unknown:
-        raise OddMarkdown._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddMarkdown._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -98,7 +98,10 @@ class OddProse(TensorOp[TFloat32]):
             self,
             *,
             gain: float = default(1.0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(gain=gain)
 
         def with_gain(self, gain: float) -> Self:
@@ -109,7 +112,9 @@ class OddProse(TensorOp[TFloat32]):
         return OddProseInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32], *options: Options) -> OddProse:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *options: Options, **_unknown: Never
+    ) -> OddProse:
         """Passes "x" on as it is: with 'quotes', a back\\slash and three \"\"\" in its
         docs.
 
@@ -152,6 +157,8 @@ class OddProse(TensorOp[TFloat32]):
             back\\slash three
             >>> odd_prose([1.0])   # wide, but not wrapped: 123456789 123456789 123456789
         """
+        if _unknown:
+            raise OddProse._create_refused((), _unknown)
         op: OddProse = new(OddProse)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -171,7 +178,7 @@ MERGE = OddProse.Options.merge
 @explained
 def odd_prose(
     x: Operand[TFloat32],
-    *,
+    *_surplus: Never,
     gain: float = 1.0,
     name: str | None = None,
     **_unknown: Never,
@@ -216,8 +223,8 @@ def odd_prose(
         back\\slash three
         >>> odd_prose([1.0])   # wide, but not wrapped: 123456789 123456789 123456789
     """
-    if _unknown:
-        raise OddProse._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddProse._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -105,7 +105,10 @@ class OddSections(Op, Generic[T]):
             self,
             *,
             scale: float = default(0.5),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(scale=scale)
 
         def with_scale(self, scale: float) -> Self:
@@ -117,7 +120,11 @@ class OddSections(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Sequence[Operand[U]], size: int, *options: Options
+        scope: Scope,
+        x: Sequence[Operand[U]],
+        size: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> OddSections[U]:
         """Adds what it is given and scales that.
 
@@ -142,6 +149,8 @@ class OddSections(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddSections._create_refused((), _unknown)
         op: OddSections[U] = new(OddSections)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -173,7 +182,7 @@ MERGE = OddSections.Options.merge
 def odd_sections(
     x: Sequence[Operand[U]],
     size: int,
-    *,
+    *_surplus: Never,
     scale: float = 0.5,
     name: str | None = None,
     **_unknown: Never,
@@ -200,8 +209,8 @@ def odd_sections(
     Raises:
         OpError: the op refuses an argument.
     """
-    if _unknown:
-        raise OddSections._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddSections._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddSectionsOutputs[U]
     try:

@@ -100,8 +100,9 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
     def create(
         scope: Scope,
         like: AnyOperand[U],
-        *,
+        *_surplus: Never,
         out_type: type[UOutType] | DTypeLike = "int32",
+        **_unknown: Never,
     ) -> OddDefaultDtype[U, UOutType]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,6 +114,8 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddDefaultDtype._create_refused(_surplus, _unknown)
         op: OddDefaultDtype[U, UOutType] = new(OddDefaultDtype)
         fast_path_error = None
         try:
@@ -149,14 +152,14 @@ def odd_default_dtype(
 @explained
 def odd_default_dtype(
     like: AnyOperand[U],
-    *,
+    *_surplus: Never,
     out_type: type[UOutType] | DTypeLike = "int32",
     name: str | None = None,
     **_unknown: Never,
 ) -> OddDefaultDtypeOutputs[U, UOutType]:
     """The outputs of `OddDefaultDtype.create` in the current scope."""
-    if _unknown:
-        raise OddDefaultDtype._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddDefaultDtype._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddDefaultDtypeOutputs[U, UOutType]
     try:

@@ -123,8 +123,9 @@ class OddDtypes(TensorOp[T]):
         c: Operand[TUint64],
         d: Operand[TInt4],
         e: Operand[TFloat8E5m2],
-        *,
+        *_surplus: Never,
         T: type[U] | DTypeLike = "float16",
+        **_unknown: Never,
     ) -> OddDtypes[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,6 +141,8 @@ class OddDtypes(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddDtypes._create_refused(_surplus, _unknown)
         op: OddDtypes[U] = new(OddDtypes)
         fast_path_error = None
         try:
@@ -201,14 +204,14 @@ def odd_dtypes(
     c: Operand[TUint64],
     d: Operand[TInt4],
     e: Operand[TFloat8E5m2],
-    *,
+    *_surplus: Never,
     T: type[U] | DTypeLike = "float16",
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
     """`y` of `OddDtypes.create` in the current scope."""
-    if _unknown:
-        raise OddDtypes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddDtypes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

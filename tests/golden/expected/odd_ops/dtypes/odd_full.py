@@ -57,7 +57,9 @@ class OddFull(TensorOp[TVariant]):
         return OddFullInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: AnyOperand[U]) -> OddFull:
+    def create(
+        scope: Scope, x: AnyOperand[U], *_surplus: Never, **_unknown: Never
+    ) -> OddFull:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -67,6 +69,8 @@ class OddFull(TensorOp[TVariant]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddFull._create_refused(_surplus, _unknown)
         op: OddFull = new(OddFull)
         fast_path_error = None
         try:
@@ -80,11 +84,11 @@ class OddFull(TensorOp[TVariant]):
 
 @explained
 def odd_full(
-    x: AnyOperand[U], *, name: str | None = None, **_unknown: Never
+    x: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:
     """`y` of `OddFull.create` in the current scope."""
-    if _unknown:
-        raise OddFull._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddFull._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:

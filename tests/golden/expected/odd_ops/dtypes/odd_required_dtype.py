@@ -80,7 +80,11 @@ class OddRequiredDtype(Op, Generic[Dtype]):
 
     @staticmethod
     def create(
-        scope: Scope, x: Operand[TFloat32], dtype: type[UDtype] | DTypeLike
+        scope: Scope,
+        x: Operand[TFloat32],
+        dtype: type[UDtype] | DTypeLike,
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddRequiredDtype[UDtype]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -92,6 +96,8 @@ class OddRequiredDtype(Op, Generic[Dtype]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddRequiredDtype._create_refused(_surplus, _unknown)
         op: OddRequiredDtype[UDtype] = new(OddRequiredDtype)
         fast_path_error = None
         try:
@@ -114,13 +120,13 @@ class OddRequiredDtype(Op, Generic[Dtype]):
 def odd_required_dtype(
     x: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> OddRequiredDtypeOutputs[UDtype]:
     """The outputs of `OddRequiredDtype.create` in the current scope."""
-    if _unknown:
-        raise OddRequiredDtype._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddRequiredDtype._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddRequiredDtypeOutputs[UDtype]
     try:

@@ -59,7 +59,10 @@ class OddSilentDtype(TensorOp[TString]):
 
     @staticmethod
     def create(
-        scope: Scope, *, dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32
+        scope: Scope,
+        *_surplus: Never,
+        dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32,
+        **_unknown: Never,
     ) -> OddSilentDtype:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -70,6 +73,8 @@ class OddSilentDtype(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddSilentDtype._create_refused(_surplus, _unknown)
         op: OddSilentDtype = new(OddSilentDtype)
         fast_path_error = None
         try:
@@ -89,14 +94,14 @@ class OddSilentDtype(TensorOp[TString]):
 
 @explained
 def odd_silent_dtype(
-    *,
+    *_surplus: Never,
     dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
     """`said` of `OddSilentDtype.create` in the current scope."""
-    if _unknown:
-        raise OddSilentDtype._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddSilentDtype._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -90,7 +90,10 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
             self,
             *,
             seed: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(seed=seed)
 
         def with_seed(self, seed: int) -> Self:
@@ -136,6 +139,7 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
         *options: Options,
         Ta: type[Ua] | DTypeLike = "float32",
         Tb: type[Ub] | DTypeLike = "int64",
+        **_unknown: Never,
     ) -> OddTwoDtypes[Ua, Ub]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,6 +152,8 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddTwoDtypes._create_refused((), _unknown)
         op: OddTwoDtypes[Ua, Ub] = new(OddTwoDtypes)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -210,7 +216,7 @@ def odd_two_dtypes(
 
 @explained
 def odd_two_dtypes(
-    *,
+    *_surplus: Never,
     seed: int = 0,
     Ta: type[Ua] | DTypeLike = "float32",
     Tb: type[Ub] | DTypeLike = "int64",
@@ -220,8 +226,8 @@ def odd_two_dtypes(
     """The outputs of `OddTwoDtypes.create` in the current scope, with
     OddTwoDtypes.Options as keywords.
     """
-    if _unknown:
-        raise OddTwoDtypes._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddTwoDtypes._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddTwoDtypesOutputs[Ua, Ub]
     try:

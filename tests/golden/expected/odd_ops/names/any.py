@@ -79,7 +79,10 @@ class Any(TensorOp[TBool]):
             self,
             *,
             keep_dims: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -95,6 +98,7 @@ class Any(TensorOp[TBool]):
         input: Operand[TBool],
         reduction_indices: Operand[Uidx],
         *options: Options,
+        **_unknown: Never,
     ) -> Any:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,6 +111,8 @@ class Any(TensorOp[TBool]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise Any._create_refused((), _unknown)
         op: Any = new(Any)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -150,14 +156,14 @@ MERGE = Any.Options.merge
 def any(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],
-    *,
+    *_surplus: Never,
     keep_dims: bool = False,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TBool]:
     """`output` of `Any.create` in the current scope, with Any.Options as keywords."""
-    if _unknown:
-        raise Any._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Any._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TBool]
     try:

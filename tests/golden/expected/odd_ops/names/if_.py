@@ -96,7 +96,10 @@ class If(Op):
             self,
             *,
             output_shapes: Sequence[ShapeLike] = default(()),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:
@@ -115,6 +118,7 @@ class If(Op):
         then_branch: FunctionLike,
         else_branch: FunctionLike,
         *options: Options,
+        **_unknown: Never,
     ) -> If:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,6 +134,8 @@ class If(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise If._create_refused((), _unknown)
         op: If = new(If)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -177,14 +183,14 @@ def if_(
     Tout: Sequence[AnyDTypeLike],
     then_branch: FunctionLike,
     else_branch: FunctionLike,
-    *,
+    *_surplus: Never,
     output_shapes: Sequence[ShapeLike] = (),
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
     """`output` of `If.create` in the current scope, with If.Options as keywords."""
-    if _unknown:
-        raise If._unknown(_unknown)
+    if _unknown or _surplus:
+        raise If._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:

@@ -78,6 +78,8 @@ class Iterator(TensorOp[TResource]):
         container: StringLike,
         output_types: Sequence[AnyDTypeLike],
         output_shapes: Sequence[ShapeLike],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> Iterator:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -91,6 +93,8 @@ class Iterator(TensorOp[TResource]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise Iterator._create_refused(_surplus, _unknown)
         op: Iterator = new(Iterator)
         fast_path_error = None
         try:
@@ -130,13 +134,13 @@ def iterator(
     container: StringLike,
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TResource]:
     """`handle` of `Iterator.create` in the current scope."""
-    if _unknown:
-        raise Iterator._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Iterator._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TResource]
     try:

@@ -53,7 +53,9 @@ class Lambda(TensorOp[TFloat32]):
         return LambdaInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32]) -> Lambda:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> Lambda:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,6 +65,8 @@ class Lambda(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise Lambda._create_refused(_surplus, _unknown)
         op: Lambda = new(Lambda)
         fast_path_error = None
         try:
@@ -76,11 +80,11 @@ class Lambda(TensorOp[TFloat32]):
 
 @explained
 def lambda_(
-    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:
     """`y` of `Lambda.create` in the current scope."""
-    if _unknown:
-        raise Lambda._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Lambda._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

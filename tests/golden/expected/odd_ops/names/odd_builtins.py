@@ -126,7 +126,10 @@ class OddBuiltins(Op, Generic[T]):
             tf: int = default(0),
             np_: int = default(0),
             None_: int = default(3),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(isinstance=isinstance, tf=tf, np_=np_, None_=None_)
 
         def with_isinstance(self, isinstance: int) -> Self:
@@ -152,6 +155,7 @@ class OddBuiltins(Op, Generic[T]):
         list_: Operand[TInt32],
         str_: AnyOperand[U],
         *options: Options,
+        **_unknown: Never,
     ) -> OddBuiltins[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,6 +169,8 @@ class OddBuiltins(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddBuiltins._create_refused((), _unknown)
         op: OddBuiltins[U] = new(OddBuiltins)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -220,7 +226,7 @@ def odd_builtins(
     type_: Operand[TFloat32],
     list_: Operand[TInt32],
     str_: AnyOperand[U],
-    *,
+    *_surplus: Never,
     isinstance: int = 0,
     tf: int = 0,
     np_: int = 0,
@@ -231,8 +237,8 @@ def odd_builtins(
     """The outputs of `OddBuiltins.create` in the current scope, with
     OddBuiltins.Options as keywords.
     """
-    if _unknown:
-        raise OddBuiltins._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddBuiltins._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddBuiltinsOutputs[U]
     try:

@@ -88,7 +88,11 @@ class OddCase(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, t: AnyOperand[U], n: Sequence[Operand[TInt32]]
+        scope: Scope,
+        t: AnyOperand[U],
+        n: Sequence[Operand[TInt32]],
+        *_surplus: Never,
+        **_unknown: Never,
     ) -> OddCase[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -100,6 +104,8 @@ class OddCase(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddCase._create_refused(_surplus, _unknown)
         op: OddCase[U] = new(OddCase)
         fast_path_error = None
         try:
@@ -115,13 +121,13 @@ class OddCase(Op, Generic[T]):
 def odd_case(
     t: AnyOperand[U],
     n: Sequence[Operand[TInt32]],
-    *,
+    *_surplus: Never,
     name: str | None = None,
     **_unknown: Never,
 ) -> OddCaseOutputs[U]:
     """The outputs of `OddCase.create` in the current scope."""
-    if _unknown:
-        raise OddCase._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddCase._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddCaseOutputs[U]
     try:

@@ -131,7 +131,10 @@ class OddCollisions(Op, Generic[T2, T3]):
             *,
             U: int = default(0),
             Output_: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(U=U, Output_=Output_)
 
         def with_U(self, U: int) -> Self:
@@ -153,6 +156,7 @@ class OddCollisions(Op, Generic[T2, T3]):
         self_: AnyOperand[U3],
         T: AnyDTypeLike,
         *options: Options,
+        **_unknown: Never,
     ) -> OddCollisions[U2, U3]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,6 +172,8 @@ class OddCollisions(Op, Generic[T2, T3]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddCollisions._create_refused((), _unknown)
         op: OddCollisions[U2, U3] = new(OddCollisions)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -219,7 +225,7 @@ def odd_collisions(
     bytes: AnyOperand[U2],
     self_: AnyOperand[U3],
     T: AnyDTypeLike,
-    *,
+    *_surplus: Never,
     U: int = 0,
     Output_: int = 0,
     name: str | None = None,
@@ -228,8 +234,8 @@ def odd_collisions(
     """The outputs of `OddCollisions.create` in the current scope, with
     OddCollisions.Options as keywords.
     """
-    if _unknown:
-        raise OddCollisions._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddCollisions._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddCollisionsOutputs[U2, U3]
     try:

@@ -106,7 +106,10 @@ class OddMembers(TensorOp[TString]):
             Literal_: bool = default(True),
             attribute_names_: bool = default(True),
             int_: Literal["int", "str"] = default("int"),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(
                 as_dict_=as_dict_,
                 merge_=merge_,
@@ -139,7 +142,7 @@ class OddMembers(TensorOp[TString]):
         return OddMembersInputs(self)
 
     @staticmethod
-    def create(scope: Scope, *options: Options) -> OddMembers:
+    def create(scope: Scope, *options: Options, **_unknown: Never) -> OddMembers:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +152,8 @@ class OddMembers(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddMembers._create_refused((), _unknown)
         op: OddMembers = new(OddMembers)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -195,7 +200,7 @@ MERGE = OddMembers.Options.merge
 
 @explained
 def odd_members(
-    *,
+    *_surplus: Never,
     as_dict_: bool = True,
     merge_: bool = True,
     explicit_: bool = True,
@@ -208,8 +213,8 @@ def odd_members(
     """`said` of `OddMembers.create` in the current scope, with OddMembers.Options as
     keywords.
     """
-    if _unknown:
-        raise OddMembers._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddMembers._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TString]
     try:

@@ -89,7 +89,10 @@ class OddReserved(Op):
             self,
             *,
             def_: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(def_=def_)
 
         def with_def_(self, def_: int) -> Self:
@@ -106,6 +109,7 @@ class OddReserved(Op):
         lambda_: Operand[TFloat32],
         class_: int,
         *options: Options,
+        **_unknown: Never,
     ) -> OddReserved:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ class OddReserved(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise OddReserved._create_refused((), _unknown)
         op: OddReserved = new(OddReserved)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -152,7 +158,7 @@ def odd_reserved(
     in_: Operand[TFloat32],
     lambda_: Operand[TFloat32],
     class_: int,
-    *,
+    *_surplus: Never,
     def_: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -160,8 +166,8 @@ def odd_reserved(
     """The outputs of `OddReserved.create` in the current scope, with
     OddReserved.Options as keywords.
     """
-    if _unknown:
-        raise OddReserved._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddReserved._refused(_surplus, _unknown)
     fast_path_error = None
     _result: OddReservedOutputs
     try:

@@ -63,7 +63,9 @@ class Op_(Op):
         return Op_Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32]) -> Op_:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> Op_:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -73,6 +75,8 @@ class Op_(Op):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise Op_._create_refused(_surplus, _unknown)
         op: Op_ = new(Op_)
         fast_path_error = None
         try:
@@ -86,11 +90,11 @@ class Op_(Op):
 
 @explained
 def op(
-    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Op_Outputs:
     """The outputs of `Op_.create` in the current scope."""
-    if _unknown:
-        raise Op_._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Op_._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Op_Outputs
     try:

@@ -73,7 +73,10 @@ class Unpack(Op, Generic[T]):
             self,
             *,
             axis: int = default(0),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -85,7 +88,11 @@ class Unpack(Op, Generic[T]):
 
     @staticmethod
     def create(
-        scope: Scope, value: AnyOperand[U], num: int, *options: Options
+        scope: Scope,
+        value: AnyOperand[U],
+        num: int,
+        *options: Options,
+        **_unknown: Never,
     ) -> Unpack[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -98,6 +105,8 @@ class Unpack(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise Unpack._create_refused((), _unknown)
         op: Unpack[U] = new(Unpack)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -129,7 +138,7 @@ MERGE = Unpack.Options.merge
 def unpack(
     value: AnyOperand[U],
     num: int,
-    *,
+    *_surplus: Never,
     axis: int = 0,
     name: str | None = None,
     **_unknown: Never,
@@ -137,8 +146,8 @@ def unpack(
     """`output` of `Unpack.create` in the current scope, with Unpack.Options as
     keywords.
     """
-    if _unknown:
-        raise Unpack._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Unpack._refused(_surplus, _unknown)
     fast_path_error = None
     _result: list[Output[U]]
     try:

@@ -98,7 +98,10 @@ class Fade(TensorOp[T]):
             *,
             length: int = default(2),
             both: bool = default(False),
+            **_unknown: Never,
         ) -> None:
+            if _unknown:
+                raise self._refused(_unknown)
             self._set(length=length, both=both)
 
         def with_length(self, length: int) -> Self:
@@ -113,7 +116,11 @@ class Fade(TensorOp[T]):
 
     @staticmethod
     def create(
-        scope: Scope, signal: Operand[U], gains: SameOperand[U], *options: Options
+        scope: Scope,
+        signal: Operand[U],
+        gains: SameOperand[U],
+        *options: Options,
+        **_unknown: Never,
     ) -> Fade[U]:
         """Fades signals in, and out if asked for.
 
@@ -138,6 +145,8 @@ class Fade(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown:
+            raise Fade._create_refused((), _unknown)
         op: Fade[U] = new(Fade)
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
@@ -173,7 +182,7 @@ MERGE = Fade.Options.merge
 def fade(
     signal: Operand[U],
     gains: SameOperand[U],
-    *,
+    *_surplus: Never,
     length: int = 2,
     both: bool = False,
     name: str | None = None,
@@ -200,8 +209,8 @@ def fade(
     Raises:
         OpError: the op refuses an argument.
     """
-    if _unknown:
-        raise Fade._unknown(_unknown)
+    if _unknown or _surplus:
+        raise Fade._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[U]
     try:

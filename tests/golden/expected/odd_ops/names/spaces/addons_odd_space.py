@@ -53,7 +53,9 @@ class AddonsOddSpace(TensorOp[TFloat32]):
         return AddonsOddSpaceInputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32]) -> AddonsOddSpace:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> AddonsOddSpace:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,6 +65,8 @@ class AddonsOddSpace(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise AddonsOddSpace._create_refused(_surplus, _unknown)
         op: AddonsOddSpace = new(AddonsOddSpace)
         fast_path_error = None
         try:
@@ -76,11 +80,11 @@ class AddonsOddSpace(TensorOp[TFloat32]):
 
 @explained
 def addons_odd_space(
-    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:
     """`y` of `AddonsOddSpace.create` in the current scope."""
-    if _unknown:
-        raise AddonsOddSpace._unknown(_unknown)
+    if _unknown or _surplus:
+        raise AddonsOddSpace._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:

@@ -53,7 +53,9 @@ class OddDeepSpace_2(TensorOp[TFloat32]):
         return OddDeepSpace_2Inputs(self)
 
     @staticmethod
-    def create(scope: Scope, x: Operand[TFloat32]) -> OddDeepSpace_2:
+    def create(
+        scope: Scope, x: Operand[TFloat32], *_surplus: Never, **_unknown: Never
+    ) -> OddDeepSpace_2:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -63,6 +65,8 @@ class OddDeepSpace_2(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument.
         """
+        if _unknown or _surplus:
+            raise OddDeepSpace_2._create_refused(_surplus, _unknown)
         op: OddDeepSpace_2 = new(OddDeepSpace_2)
         fast_path_error = None
         try:
@@ -76,11 +80,11 @@ class OddDeepSpace_2(TensorOp[TFloat32]):
 
 @explained
 def odd_deep_space_2(
-    x: Operand[TFloat32], *, name: str | None = None, **_unknown: Never
+    x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:
     """`y` of `OddDeepSpace_2.create` in the current scope."""
-    if _unknown:
-        raise OddDeepSpace_2._unknown(_unknown)
+    if _unknown or _surplus:
+        raise OddDeepSpace_2._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TFloat32]
     try:
