@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from opwright_runtime import errors
 from opwright_runtime._internals import nest, tpu_embedding_class
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
@@ -188,7 +189,7 @@ def _of_a_replica(
     self: TPUEmbedding, what: str, values: Any, in_run: bool
 ) -> list[tuple[str, Any]]:
     """The first core's values by their places: those of other cores are alike."""
-    nest.assert_same_structure(self._feature_config, values)
+    _check_structure(what, self._feature_config, values)
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     found = []
     for (path, _), value in zip(paths, nest.flatten(values), strict=True):
@@ -205,6 +206,35 @@ def _of_a_replica(
             value = value._values[0]
         found.append((where, value))
     return found
+
+
+def _check_structure(what: str, config: Any, values: Any) -> None:
+    """Refuses values that lack a feature, or have one that is not configured."""
+    try:
+        nest.assert_same_structure(config, values)
+    except (TypeError, ValueError) as error:
+        wanted, given = _paths(config), _paths(values)
+        missing = [path for path in wanted if path not in given]
+        unknown = [path for path in given if path not in wanted]
+        if not missing and not unknown:
+            raise
+        parts = [f"missing: {', '.join(missing)}"] if missing else []
+        parts += [f"not configured: {', '.join(unknown)}"] if unknown else []
+        raise errors.make(
+            OpInputError,
+            "TPUEmbedding.enqueue",
+            f"TPUEmbedding.enqueue: {what} must be those of feature_config, "
+            f"{', '.join(wanted)}; {'; '.join(parts)}",
+            argument=what,
+            given=values,
+            allowed=wanted,
+        ) from error
+
+
+def _paths(structure: Any) -> tuple[str, ...]:
+    """Where the leaves of a structure are, as `films/next`."""
+    paths = (path for path, _ in nest.flatten_with_joined_string_paths(structure))
+    return tuple(path or "a value without a name" for path in paths)
 
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
