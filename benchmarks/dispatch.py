@@ -26,7 +26,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "runtime"), str(ROOT / "generated")]
 
+import numpy as np
 import tensorflow as tf
+from results import Recorder, add_option
 from rich.console import Console
 from rich.table import Table
 
@@ -189,7 +191,7 @@ def summarise(
     )
 
 
-def measure_eager(rounds: int, number: int) -> tuple[Table, bool]:
+def measure_eager(rounds: int, number: int, recorder: Recorder) -> tuple[Table, bool]:
     """Overhead over the bare fast path, as a part of tf.raw_ops' overhead over it."""
     table = Table(title="Eager call, microseconds: median (quartiles)")
     for column in (
@@ -216,6 +218,12 @@ def measure_eager(rounds: int, number: int) -> tuple[Table, bool]:
         ]
         in_turns(variants, 10)
         bare, raw, *found = in_turns(variants, rounds)
+        micro = dict(
+            zip(("bare", "tf.raw_ops", *case.ours), (bare, raw, *found), strict=True)
+        )
+        recorder.add(
+            case.name, "eager", {k: np.asarray(v) * 1e-6 for k, v in micro.items()}
+        )
         # Paired within rounds: the difference is far below what a machine drifts.
         theirs = median(r - b for r, b in zip(raw, bare, strict=True))
         for way, ours in zip(case.ours, found, strict=True):
@@ -248,7 +256,7 @@ def in_function(make: Callable[[Any, Any, Any], Any], number: int) -> float:
     return found[0]
 
 
-def measure_graph(rounds: int, number: int) -> tuple[Table, bool]:
+def measure_graph(rounds: int, number: int, recorder: Recorder) -> tuple[Table, bool]:
     """Time to add an op to a graph, as a part of tf.raw_ops' time."""
     table = Table(title="Graph building, microseconds an op: median (quartiles)")
     for column in ("case", "as", "in a", "tf.raw_ops", "opwright", "ratio", "target"):
@@ -263,6 +271,10 @@ def measure_graph(rounds: int, number: int) -> tuple[Table, bool]:
             ]
             in_turns(variants, 2)
             raw, *found = in_turns(variants, rounds)
+            micro = dict(zip(("tf.raw_ops", *case.ours), (raw, *found), strict=True))
+            recorder.add(
+                case.name, where, {k: np.asarray(v) * 1e-6 for k, v in micro.items()}
+            )
             for way, ours in zip(case.ours, found, strict=True):
                 ratio = median(o / r for o, r in zip(ours, raw, strict=True))
                 ratios[way].append(ratio)
@@ -283,7 +295,7 @@ print((time.thread_time_ns() - start) / 1e6)
 """
 
 
-def measure_import(runs: int) -> tuple[Table, bool]:
+def measure_import(runs: int, recorder: Recorder) -> tuple[Table, bool]:
     """Time of `import opwright` and one op in a process that has TensorFlow."""
     table = Table(
         title="Import after TensorFlow's own, milliseconds: median (quartiles)"
@@ -310,6 +322,9 @@ def measure_import(runs: int) -> tuple[Table, bool]:
             for _ in range(runs + 1)
         ][1:]
     found = median(times)
+    recorder.add(
+        "opwright and MatMul", "import", {"opwright": np.asarray(times) * 1e-3}
+    )
     table.add_row(
         "opwright and MatMul", spread(times), verdict(found, IMPORT_TARGET_MS)
     )
@@ -330,19 +345,22 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
+    add_option(parser)
     arguments = parser.parse_args()
+    recorder = Recorder("dispatch", arguments.record)
     parts = arguments.part or ["eager", "graph", "import"]
     console = Console(width=110)
     holds = True
     for part, measure in (
-        ("eager", lambda: measure_eager(arguments.rounds, 50)),
-        ("graph", lambda: measure_graph(max(arguments.rounds // 20, 5), 100)),
-        ("import", lambda: measure_import(7)),
+        ("eager", lambda: measure_eager(arguments.rounds, 50, recorder)),
+        ("graph", lambda: measure_graph(max(arguments.rounds // 20, 5), 100, recorder)),
+        ("import", lambda: measure_import(7, recorder)),
     ):
         if part in parts:
             table, held = measure()
             console.print(table)
             holds &= held
+    recorder.save()
     return 0 if holds or not arguments.check else 1
 
 

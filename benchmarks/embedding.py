@@ -56,6 +56,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 from numpy.typing import NDArray
+from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -557,7 +558,10 @@ def time_once(
 
 
 def compare(
-    console: Console, setups: list[Setup], options: argparse.Namespace
+    console: Console,
+    setups: list[Setup],
+    options: argparse.Namespace,
+    recorder: Recorder,
 ) -> dict[str, list[float]]:
     """How many times as fast as the best peer, by what is done."""
     isa = f"{native.isa()}, " if "opwright" in options.only else ""
@@ -575,6 +579,7 @@ def compare(
         for setup in progress.track(setups, description="Timing"):
             for what, result in time_setup(setup, random_rows, options).items():
                 tables[what].add_row(str(setup), *result.row(options.only))
+                recorder.add(str(setup), what, result.times)
                 ratios[what].append(result.ratio())
     for table in tables.values():
         console.print(table)
@@ -604,7 +609,9 @@ def main() -> int:
         "--held-out", type=int, default=0, help="time so many drawn set-ups instead"
     )
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    add_option(parser)
     options = parser.parse_args()
+    recorder = Recorder("embedding", options.record)
 
     if "opwright" in options.only:
         native.load()
@@ -618,7 +625,9 @@ def main() -> int:
     if options.held_out:
         setups = [drawn(options.first + i) for i in range(options.held_out)]
     fine = True
-    for what, values in compare(console, setups, options).items():
+    compared = compare(console, setups, options, recorder)
+    recorder.save()
+    for what, values in compared.items():
         if not values or "opwright" not in options.only:
             continue
         if options.held_out:

@@ -36,6 +36,7 @@ import tensorflow as tf
 import tf_keras
 import torch
 from numpy.typing import NDArray
+from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -455,7 +456,9 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where opwright is not ahead"
     )
+    add_option(parser)
     options = parser.parse_args()
+    recorder = Recorder("embedding_training", options.record)
     torch.set_num_threads(os.cpu_count() or 1)
     console = Console(width=None if sys.stdout.isatty() else 150)
     if "opwright" in options.only:
@@ -478,6 +481,7 @@ def main() -> int:
                 name: lambda i, step=step: float(step()) for name, step in steps.items()
             }
             times = measure(calls, options.seconds, BATCHES)
+            recorder.add(str(small), "training", times)
             table.add_row(str(small), *(spread(one, 1e-3) for one in times.values()))
             ours = float(np.median(times.get("opwright", np.nan)))
             for name in options.only:
@@ -485,6 +489,7 @@ def main() -> int:
                     ratio = float(np.median(times[name])) / ours
                     ratios.setdefault(name, []).append(ratio)
             over.append(ours - sum(float(np.median(times[name])) for name in parts))
+    recorder.save()
     console.print(table)
     if "opwright" not in options.only:
         return 0

@@ -18,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -74,7 +75,9 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where Keras is as fast"
     )
+    add_option(parser)
     options = parser.parse_args()
+    recorder = Recorder("keras_layers", options.record)
 
     native.load()
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -106,6 +109,11 @@ def main() -> int:
                     pair = {"ours": ours[what], "theirs": theirs[what]}
                     times = measure(pair, options.seconds)
                     progress.advance(task)
+                    recorder.add(
+                        f"{shape}, {mode}",
+                        what,
+                        {"opwright": times["ours"], "keras": times["theirs"]},
+                    )
                     middle = {name: np.median(each) for name, each in times.items()}
                     ratios[what].append(float(middle["theirs"] / middle["ours"]))
                     tables[what].add_row(
@@ -113,6 +121,7 @@ def main() -> int:
                         *(spread(times[name], 1e-3) for name in pair),
                         f"{ratios[what][-1]:.2f} x",
                     )
+    recorder.save()
     for what, table in tables.items():
         console.print(table)
         if ratios[what]:

@@ -28,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 import torch
+from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -323,7 +324,10 @@ def memory(console: Console, shapes: list[Shape], modes: list[str]) -> bool:
 
 
 def speed(
-    console: Console, shapes: list[Shape], options: argparse.Namespace
+    console: Console,
+    shapes: list[Shape],
+    options: argparse.Namespace,
+    recorder: Recorder,
 ) -> dict[tuple[str, str], list[float]]:
     """How many times as fast as each peer, by what is done and the peer."""
     peak = fma_peak()
@@ -356,6 +360,7 @@ def speed(
                         options.seconds,
                     )
                     progress.advance(task)
+                    recorder.add(f"{shape}, {mode}", what, times)
                     ours = float(np.median(times["opwright"]))
                     work = shape.operations(4 if mode == "lstm" else 3) * (1, 3)[which]
                     row = [str(shape), mode, spread(times["opwright"], 1e-3)]
@@ -382,13 +387,16 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
+    add_option(parser)
     options = parser.parse_args()
+    recorder = Recorder("rnn", options.record)
 
     native.load()
     torch.set_num_threads(os.cpu_count() or 1)
     console = Console(width=None if sys.stdout.isatty() else 140)
     shapes = [shape for shape in SHAPES if shape.name in options.shapes]
-    ratios = speed(console, shapes, options)
+    ratios = speed(console, shapes, options, recorder)
+    recorder.save()
     fine = True
     for peer in options.against:
         values = [r for (_, of), some in ratios.items() if of == peer for r in some]
