@@ -82,7 +82,7 @@ for _enum, _found in _BY_ENUM.items():
     _LIMITS[_enum] = _found.low, _found.high
 
 # Ten times as fast as `tensor._datatype_enum()`, as attributes of tensors are slow.
-_datatype_enum: Callable[[Any], int] = EagerTensor._datatype_enum
+_datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
 
 
@@ -169,7 +169,7 @@ def unrepresentable(value: Any, dtype: tf.DType) -> Any:
     return None if allowed is None else _unrepresentable(value, allowed)
 
 
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+def _leaves(values: Iterable[object]) -> Iterator[object]:
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from value
@@ -177,7 +177,7 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
+def _shared_range(dtype: type[TType] | None, values: Sequence[object]) -> _Range | None:
     """The range of the dtype of values whose first is not an eager tensor."""
     for value in values:
         if isinstance(value, TensorType):
@@ -187,7 +187,7 @@ def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | 
     return _inferred_range(values[0]) if values else None
 
 
-def _inferred_range(value: Any) -> _Range | None:
+def _inferred_range(value: object) -> _Range | None:
     """The range of the dtype that TensorFlow infers for a number or an array."""
     if type(value) is int:
         small = _range("int32")
@@ -269,7 +269,7 @@ def _unrepresentable_in_array(numbers: Any, allowed: _Range) -> Any:
     return None
 
 
-def _first_where(numbers: Any, condition: Any) -> Any:
+def _first_where(numbers: Any, condition: Any) -> object:
     """The first element for which `condition` holds, as a Python number."""
     return numbers[condition].ravel()[0].item() if condition.any() else None
 

@@ -13,7 +13,7 @@ from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime.types import TType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -119,7 +119,7 @@ class OpOptions:
         return cls() if merged is None else merged
 
     @classmethod
-    def _refused(cls, keywords: dict[str, Any]) -> errors.OpError:
+    def _refused(cls, keywords: Mapping[str, object]) -> errors.OpError:
         """The error for keywords that are no fields."""
         from opwright_runtime._binding import misuse
 

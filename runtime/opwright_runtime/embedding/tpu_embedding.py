@@ -208,7 +208,7 @@ def _of_a_replica(
     return found
 
 
-def _check_structure(what: str, config: Any, values: Any) -> None:
+def _check_structure(what: str, config: object, values: object) -> None:
     """Refuses values that lack a feature, or have one that is not configured."""
     try:
         nest.assert_same_structure(config, values)
@@ -231,7 +231,7 @@ def _check_structure(what: str, config: Any, values: Any) -> None:
         ) from error
 
 
-def _paths(structure: Any) -> tuple[str, ...]:
+def _paths(structure: object) -> tuple[str, ...]:
     """Where the leaves of a structure are, as `films/next`."""
     paths = (path for path, _ in nest.flatten_with_joined_string_paths(structure))
     return tuple(path or "a value without a name" for path in paths)

@@ -35,15 +35,18 @@ class GraphFunction(Protocol):
 
 if TYPE_CHECKING:
     # TensorFlow's stubs declare a concrete function without members. Without stubs mypy
-    # reads it as Any, which accepts every callable.
+    # reads it as Any, which accepts every callable; `_tensorflow` has another class.
     MYPY = False
-    TENSORFLOW_STUBS = False
-    if TENSORFLOW_STUBS or not MYPY:
+    if not MYPY:
         ConcreteFunction: TypeAlias = (  # pyright: ignore
             GraphFunction | tf.types.experimental.ConcreteFunction[..., object]
         )
     else:
-        ConcreteFunction: TypeAlias = GraphFunction  # pyright: ignore
+        from opwright_runtime.types import _tensorflow
+
+        ConcreteFunction: TypeAlias = (  # pyright: ignore
+            GraphFunction | _tensorflow.ConcreteFunction[..., object]
+        )
 
 
 StringLike: TypeAlias = str | bytes

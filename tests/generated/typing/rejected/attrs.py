@@ -44,7 +44,7 @@ def functions(t: tf.Tensor) -> None:
 
 def options(f: Output[TFloat32]) -> None:
     scope = Scope.current()
-    MatMul.Options(transposed=True)  # expect: signature
+    MatMul.Options(transposed=True)  # expect: unknown
     MatMul.Options(transpose_a="yes")  # expect: argument
     MatMul.Options(True)  # expect: signature
     MatMul.Options().with_transposed(True)  # expect: attribute
@@ -54,9 +54,9 @@ def options(f: Output[TFloat32]) -> None:
     MatMul.Options().transpose_a = True  # expect: frozen
     MatMul.create(scope, f, f, Svd.Options())  # expect: argument
     MatMul.create(scope, f, f, True)  # expect: argument
-    MatMul.create(scope, f, f, transpose_a=True)  # expect: signature
+    MatMul.create(scope, f, f, transpose_a=True)  # expect: unknown
     MatMul.create(scope, f, f, MatMul.Options)  # expect: argument
-    mat_mul(f, f, MatMul.Options())  # expect: signature
+    mat_mul(f, f, MatMul.Options())  # expect: unknown
     mat_mul(f, f, transposed=True)  # expect: unknown
     mat_mul(f, f, transpose_a=2.0)  # expect: argument
     mat_mul(f, f, name=3)  # expect: argument
@@ -71,7 +71,7 @@ def arguments(f: Output[TFloat32]) -> None:
     MatMul.create("scope", f, f)  # expect: argument
     mat_mul(f)  # expect: signature
     mat_mul(f, c=f)  # expect: signature
-    mat_mul(f, f, f)  # expect: signature
+    mat_mul(f, f, f)  # expect: unknown
     split(0, f)  # expect: signature
     split(0, f, 2.5)  # expect: argument
     split(0, f, "2")  # expect: argument
