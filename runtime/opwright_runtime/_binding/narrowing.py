@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
 
 from opwright_runtime._internals import TensorType, ops
 from opwright_runtime.types import DTYPES, TType
@@ -77,7 +76,8 @@ _NUMPY_INTEGERS = frozenset(dtype.type for dtype in _INTEGERS)
 _REFUSED = frozenset({bool, float, complex, str, bytes, type(None)})
 
 # The smallest and the largest number of each dtype, by DataType.
-_LIMITS = [(-math.inf, math.inf)] * (1 + max(types_pb2.DataType.values()))
+_ENUMS = [cls.dtype.as_datatype_enum for cls in DTYPES.values()]
+_LIMITS = [(-math.inf, math.inf)] * (1 + max(_ENUMS))
 for _enum, _found in _BY_ENUM.items():
     _LIMITS[_enum] = _found.low, _found.high
 
@@ -177,7 +177,7 @@ def _leaves(values: Iterable[object]) -> Iterator[object]:
             yield value
 
 
-def _shared_range(dtype: type[TType] | None, values: Sequence[object]) -> _Range | None:
+def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
     """The range of the dtype of values whose first is not an eager tensor."""
     for value in values:
         if isinstance(value, TensorType):

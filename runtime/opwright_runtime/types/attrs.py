@@ -42,10 +42,10 @@ if TYPE_CHECKING:
             GraphFunction | tf.types.experimental.ConcreteFunction[..., object]
         )
     else:
-        from opwright_runtime.types import _tensorflow
+        from opwright_runtime.types._tensorflow import ConcreteFunction as WithStubs
 
         ConcreteFunction: TypeAlias = (  # pyright: ignore
-            GraphFunction | _tensorflow.ConcreteFunction[..., object]
+            GraphFunction | WithStubs[..., object]
         )
 
 

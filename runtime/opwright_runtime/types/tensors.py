@@ -74,10 +74,10 @@ if TYPE_CHECKING:
     # is compatible with any type. `_tensorflow` has another class for that case.
     MYPY = False
     if MYPY:
-        from opwright_runtime.types import _tensorflow
+        from opwright_runtime.types._tensorflow import Tensor
 
         class Output(  # pyright: ignore[reportRedeclaration]
-            Operators[D], _tensorflow.Tensor
+            Operators[D], Tensor
         ):  # type: ignore[misc, unused-ignore]
             __dlpack__: None
 

@@ -1,0 +1,1 @@
+"""Empty: _tensorflow.pyi beside it is for type checkers alone."""
