@@ -56,7 +56,7 @@ DECISIVE = (
 #: opwright's own modules without ops, each with the module of the runtime that has what
 #: it exports.
 _MODULES = {
-    "keras": "opwright_runtime.rnn.keras_layers",
+    "keras": "opwright_runtime.rnn.keras_models",
     "native": "opwright_runtime.native",
 }
 #: What `python -m opwright` runs.

@@ -41,6 +41,7 @@ EXCEPTIONS = {
     "codegen/opwright_codegen/registry.py": {"google", "tensorflow"},
     # Imported by those alone who ask for opwright.keras: test_lazy.py.
     "runtime/opwright_runtime/rnn/keras_layers.py": {"keras"},
+    "runtime/opwright_runtime/rnn/keras_models.py": {"keras"},
 }
 
 

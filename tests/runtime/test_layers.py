@@ -92,13 +92,13 @@ def test_no_modules_import_each_other() -> None:
 
 #: A module without ops: nothing of it is generated but that it is there.
 KERAS = (
-    '"""opwright.keras: what opwright_runtime.rnn.keras_layers has."""',
-    "from opwright_runtime.rnn.keras_layers import *",
-    "from opwright_runtime.rnn.keras_layers import __all__ as __all__",
+    '"""opwright.keras: what opwright_runtime.rnn.keras_models has."""',
+    "from opwright_runtime.rnn.keras_models import *",
+    "from opwright_runtime.rnn.keras_models import __all__ as __all__",
 )
 NATIVE = tuple(
     said.replace("opwright.keras", "opwright.native").replace(
-        "rnn.keras_layers", "native"
+        "rnn.keras_models", "native"
     )
     for said in KERAS
 )

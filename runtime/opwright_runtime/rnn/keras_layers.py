@@ -23,7 +23,7 @@ from opwright_runtime.rnn.packed import GATES, RnnMode
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
 
 # Keras has no types.
-_Keras: TypeAlias = Any
+KerasObject: TypeAlias = Any
 _Tensor: TypeAlias = Any
 # The last output, all outputs, the final states.
 _Outputs: TypeAlias = tuple[_Tensor, _Tensor, list[_Tensor]]
@@ -44,7 +44,8 @@ _WEIGHTS_PER_STEP = {False: 1 << 20, True: 1 << 19}
 class _KernelLayer:
     """What the layers share. It comes before Keras's class in their bases."""
 
-    cell: _Keras
+    built: bool
+    cell: KerasObject
     go_backwards: bool
     return_sequences: bool
     use_cudnn: bool | str = "auto"
@@ -52,7 +53,7 @@ class _KernelLayer:
 
     def get_config(self) -> dict[str, Any]:
         """Adds the arguments that Keras's own leaves out, unless they are defaults."""
-        base: _Keras = super()
+        base: KerasObject = super()
         left_out = {
             "implementation": (getattr(self.cell, "implementation", 2), 2),
             "seed": (getattr(self.cell, "seed", None), None),
@@ -79,7 +80,7 @@ class _KernelLayer:
             or not _is_faster(self.cell, sequences.shape[1], training)
             or converting(_EXPORT)
         ):
-            base: _Keras = super()
+            base: KerasObject = super()
             outputs: _Outputs = base.inner_loop(
                 sequences, initial_state, mask, training=training
             )
@@ -113,17 +114,44 @@ class _KernelLayer:
 
     def _kernel_mode(self) -> RnnMode | None:
         """The kernels' mode for this layer; None if Keras's loop has to run it."""
+        if self._unsupported() is not None or not _kernels_available():
+            return None
+        return _mode(self.cell)
+
+    def _unsupported(self) -> str | None:
+        """Why the kernels cannot run this layer; None if they can."""
         cell = self.cell
-        fits = (
-            self.use_cudnn
-            and not cell.recurrent_dropout
-            and cell.dropout < 1
-            # Implementation 1 has a dropout mask for each gate.
-            and not (cell.dropout and getattr(cell, "implementation", 2) == 1)
-            and cell.compute_dtype in _DTYPES
-        )
-        mode = _mode(cell) if fits else None
-        return mode if mode is not None and _kernels_available() else None
+        # Implementation 1 has a dropout mask for each gate.
+        per_gate = cell.dropout and getattr(cell, "implementation", 2) == 1
+        reasons = {
+            "use_cudnn is False": not self.use_cudnn,
+            "recurrent_dropout is not 0": cell.recurrent_dropout,
+            "dropout is 1": cell.dropout >= 1,
+            "dropout with implementation=1": per_gate,
+            f"its dtype is {cell.compute_dtype}": cell.compute_dtype not in _DTYPES,
+            "the kernels lack its activations, or reset_after=False": not _mode(cell),
+        }
+        return next((why for why, holds in reasons.items() if holds), None)
+
+
+def why_keras_loop(layer: KerasObject, steps: int | None, training: bool) -> str | None:
+    """Why Keras's own loop runs a recurrent layer; None if the kernels run it.
+
+    Args:
+        layer: an LSTM, GRU or SimpleRNN of Keras or of opwright.
+        steps: the length of the sequences; None if any.
+        training: whether the call trains.
+    """
+    if not isinstance(layer, _KernelLayer):
+        return "it is a layer of Keras; opwright.keras.on_kernels(model) replaces it"
+    reason = layer._unsupported()
+    if reason is not None:
+        return reason
+    if not _kernels_available():
+        return "the kernels are not available, or there is a GPU"
+    if layer.built and not _is_faster(layer.cell, steps, training):
+        return f"for {steps} steps Keras's loop is faster"
+    return None
 
 
 _register = keras.saving.register_keras_serializable("opwright")
@@ -197,7 +225,7 @@ def _kernels_available() -> bool:
     return not tf.config.list_logical_devices("GPU")
 
 
-def _mode(cell: _Keras) -> RnnMode | None:
+def _mode(cell: KerasObject) -> RnnMode | None:
     """The mode of the ops for a cell; None if they have no such cell."""
     kind, activation = type(cell), cell.activation
     if kind is keras.layers.SimpleRNNCell:
@@ -214,7 +242,7 @@ def _mode(cell: _Keras) -> RnnMode | None:
 
 
 def _is_supported(
-    mode: RnnMode, cell: _Keras, x: _Tensor, states: list[_Tensor], mask: _Tensor
+    mode: RnnMode, cell: KerasObject, x: _Tensor, states: list[_Tensor], mask: _Tensor
 ) -> bool:
     """Whether the op takes these inputs. Keras's loop reports errors in the others."""
     sizes = x.shape[2] == cell.kernel.shape[0] > 0
@@ -223,7 +251,7 @@ def _is_supported(
     return sizes and counts and masked
 
 
-def _is_faster(cell: _Keras, steps: int | None, training: bool) -> bool:
+def _is_faster(cell: KerasObject, steps: int | None, training: bool) -> bool:
     """Whether a call of so many steps is faster on the kernels."""
     weights = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
     per_step = _WEIGHTS_PER_STEP[bool(training)]
@@ -232,7 +260,7 @@ def _is_faster(cell: _Keras, steps: int | None, training: bool) -> bool:
 
 def _run(
     mode: RnnMode,
-    cell: _Keras,
+    cell: KerasObject,
     x: _Tensor,
     states: list[_Tensor],
     lengths: _Tensor,
@@ -240,7 +268,7 @@ def _run(
 ) -> tuple[_Tensor, list[_Tensor]]:
     """Returns all outputs of a cell, zero past the lengths, and the final states."""
 
-    def read(variable: _Keras) -> _Tensor:
+    def read(variable: KerasObject) -> _Tensor:
         return keras.ops.convert_to_tensor(variable, cell.compute_dtype)
 
     # Keras may return a variable of TensorFlow without conversion.

@@ -1,0 +1,137 @@
+"""Keras 3's models on opwright's kernels: `opwright.keras`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+
+from opwright_runtime import errors
+from opwright_runtime.rnn.keras_layers import (
+    GRU,
+    LSTM,
+    KerasObject,
+    SimpleRNN,
+    why_keras_loop,
+)
+
+__all__ = ["GRU", "LSTM", "SimpleRNN", "kernel_report", "on_kernels"]
+
+_LAYERS: dict[KerasObject, KerasObject] = {
+    keras.layers.LSTM: LSTM,
+    keras.layers.GRU: GRU,
+    keras.layers.SimpleRNN: SimpleRNN,
+}
+
+
+def on_kernels(model: KerasObject) -> KerasObject:
+    """A copy of a model whose LSTM, GRU and SimpleRNN layers are those of opwright.
+
+    Layers in wrappers such as `Bidirectional`, and in models within the model, are
+    replaced too. The copy has the model's weights, and is compiled as the model is. It
+    has a new optimizer, and stateful layers start from zeros.
+
+    Args:
+        model: a `keras.Sequential` or a functional model.
+
+    Raises:
+        OpInputError: it is another kind of model. Replace the layers in its code, or
+            call `on_kernels` for the models that it is made of.
+    """
+    if not isinstance(model, keras.Model):
+        raise _refused(model)
+    try:
+        copy = keras.models.clone_model(model, clone_function=_replaced)
+    except ValueError as error:
+        if "clone_function" not in str(error):
+            raise
+        raise _refused(model) from error
+    if model.built and not copy.built:
+        copy.build_from_config(model.get_build_config())
+    copy.set_weights(model.get_weights())
+    for (_, old), (_, new) in zip(
+        _recurrent(model, ""), _recurrent(copy, ""), strict=True
+    ):
+        # Keras's configurations leave them out.
+        new.use_cudnn = getattr(old, "use_cudnn", "auto")
+        if hasattr(old.cell, "implementation"):
+            new.cell.implementation = old.cell.implementation
+    if model.compiled:
+        copy.compile_from_config(model.get_compile_config())
+    return copy
+
+
+def kernel_report(
+    model: KerasObject, steps: int | None = None, training: bool = False
+) -> dict[str, str]:
+    """By recurrent layer of a model: what runs it, "kernels" or the reason why not.
+
+    Args:
+        model: a model, or a layer.
+        steps: the length of the sequences; Keras's loop runs few steps faster. None
+            leaves that out.
+        training: whether the call trains.
+
+    Returns:
+        A text for each LSTM, GRU and SimpleRNN, by its path in the model, such as
+        `bidirectional/forward_lstm`.
+    """
+    found = _recurrent(model, "" if isinstance(model, keras.Model) else None)
+    return {
+        path: why_keras_loop(layer, steps, training) or "kernels"
+        for path, layer in found
+    }
+
+
+def _refused(model: object) -> errors.OpError:
+    return errors.bad_argument(
+        errors.OpInputError,
+        "on_kernels",
+        "model",
+        model,
+        "a keras.Sequential or a functional keras.Model",
+    )
+
+
+def _replaced(layer: KerasObject) -> KerasObject:
+    """The layer in the copy."""
+    if isinstance(layer, keras.Model):
+        return on_kernels(layer)
+    kind = _LAYERS.get(type(layer), type(layer))
+    return kind.from_config(_with_kernels(layer.get_config()))
+
+
+def _with_kernels(config: KerasObject) -> KerasObject:
+    """A layer's configuration with the layers in it replaced."""
+    if isinstance(config, list):
+        return [_with_kernels(one) for one in config]
+    if not isinstance(config, dict):
+        return config
+    changed = {name: _with_kernels(one) for name, one in config.items()}
+    name = changed.get("class_name")
+    if changed.get("module") == "keras.layers" and name in {
+        kind.__name__ for kind in _LAYERS
+    }:
+        changed |= {"module": "opwright.keras", "registered_name": f"opwright>{name}"}
+    return changed
+
+
+def _recurrent(
+    layer: KerasObject, prefix: str | None
+) -> Iterator[tuple[str, KerasObject]]:
+    """The recurrent layers in a layer, with their paths.
+
+    Args:
+        layer: where to look.
+        prefix: the path to what is in `layer`; None for the name of `layer`.
+    """
+    if any(isinstance(layer, kind) for kind in _LAYERS):
+        yield layer.name, layer
+        return
+    inside = f"{layer.name}/" if prefix is None else prefix
+    seen = set()
+    for one in layer._flatten_layers(recursive=False, include_self=False):
+        if id(one) not in seen:
+            seen.add(id(one))
+            for path, found in _recurrent(one, None):
+                yield f"{inside}{path}", found

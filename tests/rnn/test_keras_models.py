@@ -1,0 +1,122 @@
+"""opwright.keras.on_kernels and kernel_report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import opwright.keras
+from opwright import OpInputError
+from opwright.keras import kernel_report, on_kernels
+
+layers = keras.layers
+X = np.random.default_rng(0).standard_normal((4, 40, 8)).astype("float32")
+
+
+def nested_model() -> Any:
+    """LSTM and SimpleRNN in Bidirectional, GRU in a model in the model."""
+    inputs = keras.Input([None, 8])
+    x = layers.Bidirectional(
+        layers.LSTM(16, return_sequences=True, name="lstm"), name="both"
+    )(inputs)
+    x = layers.TimeDistributed(layers.Dense(5))(x)
+    inner = keras.Sequential(
+        [
+            keras.Input([None, 5]),
+            layers.GRU(7, return_sequences=True, name="gru"),
+            layers.Bidirectional(layers.SimpleRNN(3, name="rnn"), "sum", name="two"),
+        ],
+        name="inner",
+    )
+    return keras.Model(inputs, inner(x))
+
+
+PATHS = {
+    "both/forward_lstm",
+    "both/backward_lstm",
+    "inner/gru",
+    "inner/two/forward_rnn",
+    "inner/two/backward_rnn",
+}
+
+
+def test_on_kernels_nested_layers_are_replaced_and_compute_the_same() -> None:
+    plain = nested_model()
+    fast = on_kernels(plain)
+    report = kernel_report(fast, steps=40)
+    assert {*report} == PATHS
+    assert {*report.values()} == {"kernels"}
+    np.testing.assert_allclose(fast(X), plain(X), atol=1e-5)
+    changed = [weight + 0.1 for weight in plain.get_weights()]
+    fast.set_weights(changed)
+    assert np.abs(fast(X) - plain(X)).max() > 1e-3, "the copy shares the weights"
+
+
+def test_kernel_report_of_a_keras_model_says_what_replaces_its_layers() -> None:
+    report = kernel_report(nested_model())
+    assert {*report} == PATHS
+    assert all("on_kernels(model) replaces it" in text for text in report.values())
+
+
+def test_on_kernels_compiled_model_trains_as_the_original() -> None:
+    y = np.random.default_rng(1).standard_normal((4, 3)).astype("float32")
+    plain = nested_model()
+    plain.compile(keras.optimizers.SGD(0.1), "mse")
+    fast = on_kernels(plain)
+    assert fast.optimizer is not plain.optimizer
+    plain.fit(X, y, epochs=3, verbose=0, shuffle=False)
+    fast.fit(X, y, epochs=3, verbose=0, shuffle=False)
+    for ours, theirs in zip(fast.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_on_kernels_saved_copy_keeps_its_layers(tmp_path: Any) -> None:
+    fast = on_kernels(nested_model())
+    fast.save(tmp_path / "model.keras")
+    again: Any = keras.models.load_model(tmp_path / "model.keras")
+    assert {*kernel_report(again).values()} == {"kernels"}
+
+
+def test_on_kernels_model_without_input_keeps_the_weights() -> None:
+    plain = keras.Sequential([layers.LSTM(3)])
+    plain(X)
+    np.testing.assert_allclose(on_kernels(plain)(X), plain(X), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "steps", "reason"),
+    [
+        (layers.GRU(4, reset_after=False), 40, "reset_after=False"),
+        (layers.LSTM(4, recurrent_dropout=0.5), 40, "recurrent_dropout is not 0"),
+        (layers.LSTM(4, activation="relu"), 40, "activations"),
+        (layers.LSTM(4, use_cudnn=False), 40, "use_cudnn is False"),
+        (
+            layers.Bidirectional(layers.GRU(4, use_cudnn=False)),
+            40,
+            "use_cudnn is False",
+        ),
+        (layers.LSTM(4), 2, "for 2 steps Keras's loop is faster"),
+    ],
+)
+def test_kernel_report_layer_that_keras_runs_has_its_reason(
+    layer: Any, steps: int, reason: str
+) -> None:
+    fast = on_kernels(keras.Sequential([keras.Input([None, 8]), layer]))
+    assert all(reason in text for text in kernel_report(fast, steps=steps).values())
+
+
+def test_on_kernels_model_of_another_class_is_refused() -> None:
+    class Own(keras.Model):  # type: ignore[misc]
+        pass
+
+    for wrong in (Own(), layers.LSTM(3), "model"):
+        with pytest.raises(OpInputError, match=r"model must be a keras\.Sequential"):
+            on_kernels(wrong)
+
+
+def test_on_kernels_layers_of_opwright_stay() -> None:
+    model = keras.Sequential([keras.Input([None, 8]), opwright.keras.GRU(3)])
+    assert kernel_report(on_kernels(model)) == kernel_report(model)
