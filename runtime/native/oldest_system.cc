@@ -1,8 +1,7 @@
-// What newer C and C++ libraries brought and this library would ask them for, made of what
-// older ones have: so it loads where TensorFlow does, with glibc 2.27 and the C++ library of
-// GCC 7.
+// Replaces symbols of newer C and C++ libraries by those of older ones. The library then
+// loads where TensorFlow does, with glibc 2.27 and the C++ library of GCC 7.
 //
-// The names are hidden: calls within the library come here, and nobody else's do.
+// The names are hidden: only calls within the library come here.
 #include <pthread.h>
 #include <time.h>
 
@@ -20,11 +19,11 @@ __asm__(".symver _Z8OlderPowdd, pow@GLIBC_2.2.5");
 OPWRIGHT_HIDDEN double Pow(double base, double exponent) __asm__("pow");
 double Pow(double base, double exponent) { return OlderPow(base, exponent); }
 
-// glibc 2.32: whether counting needs no atomics, which was not known before.
+// glibc 2.32: whether counting needs no atomics; always no here.
 OPWRIGHT_HIDDEN extern char single_threaded __asm__("__libc_single_threaded");
 char single_threaded = 0;
 
-// glibc 2.30: a wait until a time of any clock. Whoever waits looks at that clock afterwards.
+// glibc 2.30: a wait until a time of any clock. Callers read that clock afterwards.
 OPWRIGHT_HIDDEN int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                               clockid_t clock,
                               const timespec* until) __asm__("pthread_cond_clockwait");
@@ -46,7 +45,7 @@ int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock
   return pthread_cond_timedwait(condition, mutex, &deadline);
 }
 
-// glibc 2.34: where it moved to, from libpthread.
+// glibc 2.34: pthread_once, which older ones have in libpthread.
 int OlderOnce(pthread_once_t* once, void (*initialize)());
 __asm__(".symver _Z9OlderOncePiPFvvE, pthread_once@GLIBC_2.2.5");
 OPWRIGHT_HIDDEN int Once(pthread_once_t* once, void (*initialize)()) __asm__("pthread_once");

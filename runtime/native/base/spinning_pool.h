@@ -1,7 +1,7 @@
 // A pool of threads that spin for a while before they sleep.
 #pragma once
 
-#include <pthread.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -64,7 +64,8 @@ class SpinningPool {
   static constexpr size_t kMaxTasks = 16;  // Per thread.
 
   void Work() {
-    pthread_setname_np(pthread_self(), "opwright_pool");
+    // pthread_setname_np would need glibc 2.34.
+    prctl(PR_SET_NAME, "opwright_pool");
     while (true) {
       bool claimed = Spin();
       std::unique_lock<std::mutex> lock(mutex_);
