@@ -112,13 +112,6 @@ def test_function_names_begin_with_the_unit() -> None:
     assert [name for name in names if not name.startswith(EXEMPT_TO_BE_REMOVED)] == []
 
 
-def test_module_basenames_are_unique() -> None:
-    """pytest imports a test module by its last name."""
-    names = [path.stem for path in MODULES if path.parent.name != "fuzz"]
-    tests = [name for name in names if name.startswith("test_")]
-    assert len(tests) == len(set(tests))
-
-
 def test_support_has_no_test_module() -> None:
     names = [path.name for path in (TESTS / "support").rglob("*.py")]
     assert len(names) > 20
