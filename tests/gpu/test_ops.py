@@ -111,7 +111,7 @@ NOT_ON_GPUS = (
 @needs_nvcc
 def test_gpu_library_without_driver_runs_cpu_kernels() -> None:
     """Without a GPU and its driver, the CPU kernels run."""
-    tests = ROOT / "tests" / "embedding" / "test_embedding_enqueue.py"
+    tests = ROOT / "tests" / "embedding" / "test_enqueue.py"
     said = tensorflow("opwright_embedding_gpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
     # TensorFlow has functions of these names too, for a runtime of its own.
@@ -124,7 +124,7 @@ def test_embedding_ops_on_cpu_device_pass_their_tests() -> None:
     """The ops' own tests, with their tables on a device that is the CPU."""
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "bad_input", "enqueue")
-    tests = [folder / f"test_embedding_{name}.py" for name in names]
+    tests = [folder / f"test_{name}.py" for name in names]
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
     said = tensorflow(
         *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
@@ -139,7 +139,7 @@ def test_embedding_ops_with_ids_on_device_pass_their_tests() -> None:
     """The same numbers, with ids that the device has before they are enqueued."""
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "enqueue")
-    tests = [folder / f"test_embedding_{name}.py" for name in names]
+    tests = [folder / f"test_{name}.py" for name in names]
     tests.append(ROOT / "tests" / "support" / "gpu" / "ids_on_device.py")
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
     said = tensorflow(

@@ -2,7 +2,7 @@
 
 Core i is served by ops placed on CPU:i, and what it looks up comes from the batches
 that are enqueued with device_ordinal i. A step updates the tables once, from the
-gradients of all cores together. Run by test_embedding_order.py; the argument
+gradients of all cores together. Run by test_order.py; the argument
 `pipelined` turns pipelining on.
 """
 
