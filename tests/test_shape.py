@@ -1,10 +1,12 @@
-"""Test modules import only `support`, and their tests have clear names."""
+"""Test modules import only from `support`, and their tests have clear names."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,14 @@ MODULES = sorted(
 NOT_SHARED = {"conftest", "late_refusals"} | {
     path.stem for path in MODULES if path.stem.startswith("test_")
 }
+# The modules and packages of tests/support, such as `support.places`.
+SHARED = {
+    f"support.{path.stem}"
+    for path in (TESTS / "support").iterdir()
+    if path.suffix == ".py" and path.stem != "__init__"
+} | {
+    f"support.{path.parent.name}" for path in (TESTS / "support").glob("*/__init__.py")
+}
 # For examples, which import each other, and for what a fresh process would have.
 MAY_CHANGE_PATH = {"examples/conftest.py", "support/processes.py"}
 # The name of a test begins with the unit that it tests.
@@ -33,15 +43,31 @@ EXEMPT_TO_BE_REMOVED = (
 )
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """The parts of all names that a module imports, anywhere in it."""
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def paths_imported(tree: ast.AST) -> Iterator[str]:
+    """What a module imports anywhere in it, such as `support.places.ROOT`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from alias.name.split(".")
-        elif isinstance(node, ast.ImportFrom):
-            yield from (node.module or "").split(".")
             yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The parts of all names that a module imports."""
+    return {part for path in paths_imported(tree) for part in path.split(".")}
+
+
+def user_of(path: Path) -> str:
+    """The folder of a module, or its name in `support`, such as `support.places`."""
+    place = path.relative_to(TESTS).with_suffix("").parts
+    if place[0] == "support":
+        return ".".join(place[:2])
+    return place[0] if len(place) > 1 else ""
 
 
 def changes_path(tree: ast.AST) -> bool:
@@ -65,7 +91,7 @@ def test_modules_import_no_test_module() -> None:
     wrong = {
         path.relative_to(TESTS).as_posix(): found
         for path in MODULES
-        if (found := NOT_SHARED & set(imported(ast.parse(path.read_text("utf-8")))))
+        if (found := NOT_SHARED & imported(parsed(path)))
     }
     assert wrong == {}
 
@@ -75,7 +101,7 @@ def test_modules_leave_sys_path_alone() -> None:
     changing = {
         path.relative_to(TESTS).as_posix()
         for path in MODULES
-        if changes_path(ast.parse(path.read_text("utf-8")))
+        if changes_path(parsed(path))
     }
     assert changing == MAY_CHANGE_PATH
 
@@ -97,7 +123,7 @@ def test_imported_and_changes_path_find_each_form(
     code: str, names: set[str], changes: bool
 ) -> None:
     tree = ast.parse(code)
-    assert NOT_SHARED & set(imported(tree)) == names
+    assert NOT_SHARED & imported(tree) == names
     assert changes_path(tree) is changes
 
 
@@ -106,13 +132,44 @@ def test_function_names_begin_with_the_unit() -> None:
     names = [
         f"{path.relative_to(TESTS).as_posix()}: {node.name}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef) and NO_UNIT.match(node.name)
     ]
     assert [name for name in names if not name.startswith(EXEMPT_TO_BE_REMOVED)] == []
 
 
+def test_support_modules_serve_several_folders() -> None:
+    """A helper of one folder belongs into the `support` of that folder."""
+    users: dict[str, set[str]] = {name: set() for name in SHARED}
+    for path in MODULES:
+        place = user_of(path)
+        for name in paths_imported(parsed(path)):
+            shared = ".".join(name.split(".")[:2])
+            if shared in SHARED and shared != place:
+                users[shared].add(place)
+    # A helper that another one uses serves the folders of that one.
+    few = {
+        name: found
+        for name, found in users.items()
+        if len(found) < 2 and not found & SHARED
+    }
+    assert few == {}
+
+
+def test_support_modules_import_no_other_folder() -> None:
+    folders = {path.name for path in TESTS.iterdir()} - {"support"}
+    importing = {
+        path.relative_to(TESTS).as_posix(): sorted(found)
+        for path in (TESTS / "support").rglob("*.py")
+        if (
+            found := folders
+            & {name.partition(".")[0] for name in paths_imported(parsed(path))}
+        )
+    }
+    assert importing == {}
+
+
 def test_support_has_no_test_module() -> None:
-    names = [path.name for path in (TESTS / "support").rglob("*.py")]
+    names = [path.name for path in TESTS.rglob("support/**/*.py")]
     assert len(names) > 20
     assert [name for name in names if name.startswith("test_")] == []

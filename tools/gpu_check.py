@@ -26,9 +26,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-from support.gpu.parts import FOLDERS, PARTS, Part, Run
-from support.gpu.report import FAILED, NOT_RUN, OK, Findings, Row, found, table, write
-from support.gpu.sanitizer import stop
+from gpu.support.parts import FOLDERS, PARTS, Part, Run
+from gpu.support.report import FAILED, NOT_RUN, OK, Findings, Row, found, table, write
+from gpu.support.sanitizer import stop
 
 DOC = ROOT / "runtime" / "native" / "embedding" / "cuda" / "README.md"
 BUILD = ROOT / "build" / "gpu"

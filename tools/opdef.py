@@ -222,7 +222,7 @@ def _check(paths: Sequence[Path], *, every: bool, fill: bool) -> int:
 
 
 def _said(op: Op, known: frozenset[str]) -> list[str]:
-    from support.reference import examples, prose
+    from reference.support import examples, prose
 
     return [
         *prose.incomplete(op),
@@ -233,7 +233,7 @@ def _said(op: Op, known: frozenset[str]) -> list[str]:
 
 
 def _judged(op: Op, wrong: list[str]) -> tuple[Sequence[str], str]:
-    from support.reference.judge import judge
+    from reference.support.judge import judge
 
     verdict = judge(op, thorough=True)
     wrong += verdict.wrong
@@ -245,7 +245,7 @@ def _judged(op: Op, wrong: list[str]) -> tuple[Sequence[str], str]:
 
 def _filled(op: Op, path: Path) -> Op:
     """The op with what its example prints, which is written down."""
-    from support.reference import examples
+    from reference.support import examples
 
     filled = op
     if op.example is not None and examples.runs(op):
@@ -268,9 +268,9 @@ def _laid_out(op: Op, path: Path) -> bytes:
 
 def _report() -> int:
     """How many ops have what, by group."""
-    from support.reference import prose
-    from support.reference.judge import judge
-    from support.reference.opdefs import every_op
+    from reference.support import prose
+    from reference.support.judge import judge
+    from reference.support.opdefs import every_op
 
     total: Counter[str] = Counter()
     rows: dict[str, Counter[str]] = {}

@@ -42,7 +42,7 @@ from opwright_codegen.model import Op
 from opwright_runtime import kernels, runs_on
 from opwright_runtime._internals import compiler_ir
 from opwright_runtime.tpu_check import CHIPS, TpuCheckError, compiler, lowering
-from support.reference import examples
+from reference.support import examples
 
 OUTPUT = ROOT / "runtime/opwright_runtime/runs_on.json"
 NO_KERNEL = "XLA has no kernel for it"

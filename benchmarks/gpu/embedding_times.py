@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from support.gpu.backend import DEVICE, Bags, Library, Settings, Table
+from gpu.support.backend import DEVICE, Bags, Library, Settings, Table
 
 BATCHES = 4
 RATE, ACCUMULATOR = 0.01, 0.1

@@ -23,7 +23,7 @@ import torch
 from embedding_times import milliseconds
 from numpy.typing import NDArray
 
-from support.gpu.backend import DEVICE, Library
+from gpu.support.backend import DEVICE, Library
 
 _P = ctypes.c_void_p
 # Of the copy's bytes a second, for 26 tables with D >= 64: by ids a sample.

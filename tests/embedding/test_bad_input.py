@@ -11,6 +11,24 @@ import pytest
 import tensorflow as tf
 
 import opwright
+from embedding.support.cases import (
+    OP_NAMES,
+    Feature,
+    System,
+    Table,
+    configure,
+    configured,
+    draw_gradients,
+    enqueue,
+    f32,
+    limits,
+    load,
+    optimizer,
+    receive,
+    retrieve,
+    send,
+)
+from embedding.support.reference import Array
 from opwright import Scope
 from opwright.tpu import (
     EnqueueTPUEmbeddingArbitraryTensorBatch,
@@ -28,24 +46,6 @@ from opwright.tpu import (
     shutdown_distributed_tpu,
 )
 from opwright_runtime import native
-from support.embedding_cases import (
-    OP_NAMES,
-    Feature,
-    System,
-    Table,
-    configure,
-    configured,
-    draw_gradients,
-    enqueue,
-    f32,
-    limits,
-    load,
-    optimizer,
-    receive,
-    retrieve,
-    send,
-)
-from support.embedding_reference import Array
 
 Invalid = tf.errors.InvalidArgumentError
 Precondition = tf.errors.FailedPreconditionError
@@ -441,7 +441,7 @@ def test_load_arguments(before: State) -> None:
 
 @pytest.mark.parametrize("name", [n for n in OP_NAMES if n != "adagrad"])
 def test_another_optimizer_s_ops(before: State, name: str) -> None:
-    from support.embedding_reference import RULES
+    from embedding.support.reference import RULES
 
     op: Any = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[name]}Parameters")
     tensors = [tf.ones([10, 4])] * (1 + len(RULES[name].slots))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.embedding_program import Program, rows, table, tpu_embedding
-from support.embedding_trainings import COLUMNS, ROWS, SAVED, STEPS, Training, counted
+from embedding.support.program import Program, rows, table, tpu_embedding
+from embedding.support.trainings import COLUMNS, ROWS, SAVED, STEPS, Training, counted
 from support.places import environment
 from support.processes import run_program
 
@@ -108,7 +108,9 @@ def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
         training.train(STEPS)
         expected[pipelined] = training.program.tables()
         assert len(expected[pipelined]) == 6 + (0 + 1 + 2 + 2 + 2 + 3)
-    done = run_program("embedding_trainings", "continue", tmp_path, "False", "True")
+    done = run_program(
+        "embedding.support.trainings", "continue", tmp_path, "False", "True"
+    )
     assert done.returncode == 0, done.stderr
     for pipelined, tables in expected.items():
         found = np.load(tmp_path / f"{pipelined}.npz")
@@ -120,7 +122,7 @@ def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("midst", [False, True], ids=["as it begins", "in its midst"])
 def test_a_kill_while_saving(midst: bool, tmp_path: Path) -> None:
     """The checkpoint before stays, whole, and is the latest."""
-    command = [sys.executable, "-m", "support.embedding_trainings", "save", tmp_path]
+    command = [sys.executable, "-m", "embedding.support.trainings", "save", tmp_path]
     with subprocess.Popen(
         command, env=environment(), text=True, stdout=subprocess.PIPE
     ) as process:

@@ -13,10 +13,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 import opwright
+from embedding.support.cases import OP_NAMES
 from opwright import OpAttrError, Scope, tpu
 from opwright.tpu import EmbeddingConfig, EmbeddingFeature, EmbeddingTable
 from opwright_runtime import embedding
-from support.embedding_cases import OP_NAMES
 
 tpu_embedding = tf.tpu.experimental.embedding
 

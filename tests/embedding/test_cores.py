@@ -1,6 +1,6 @@
 """software_strategy(cores=...): replicas on logical CPUs, over one engine.
 
-The programs are in tests/support/embedding_on_cores.py; each runs in a process of its
+The programs are in tests/embedding/support/on_cores.py; each runs in a process of its
 own, whose CPU is divided before the first op. Programs with libraries run on cores in
 test_libraries.py.
 """
@@ -32,7 +32,7 @@ from support.processes import run_code, run_program
     ],
 )
 def test_on_cores(case: str) -> None:
-    done = run_program("embedding_on_cores", case, timeout=240)
+    done = run_program("embedding.support.on_cores", case, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "done" in done.stdout
 

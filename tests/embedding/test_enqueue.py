@@ -10,18 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import Scope
-from opwright.tpu import (
-    DynamicEnqueueTPUEmbeddingArbitraryTensorBatch,
-    DynamicEnqueueTPUEmbeddingRaggedTensorBatch,
-    EnqueueTPUEmbeddingBatch,
-    EnqueueTPUEmbeddingIntegerBatch,
-    EnqueueTPUEmbeddingRaggedTensorBatch,
-    EnqueueTPUEmbeddingSparseBatch,
-    EnqueueTPUEmbeddingSparseTensorBatch,
-    shutdown_distributed_tpu,
-)
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     Lookup,
     System,
@@ -35,7 +24,18 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
-from support.embedding_reference import Array, Ids
+from embedding.support.reference import Array, Ids
+from opwright import Scope
+from opwright.tpu import (
+    DynamicEnqueueTPUEmbeddingArbitraryTensorBatch,
+    DynamicEnqueueTPUEmbeddingRaggedTensorBatch,
+    EnqueueTPUEmbeddingBatch,
+    EnqueueTPUEmbeddingIntegerBatch,
+    EnqueueTPUEmbeddingRaggedTensorBatch,
+    EnqueueTPUEmbeddingSparseBatch,
+    EnqueueTPUEmbeddingSparseTensorBatch,
+    shutdown_distributed_tpu,
+)
 
 BATCH = 5
 # Without feature descriptors: table 0 has 2 features, whose samples take turns.

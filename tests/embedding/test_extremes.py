@@ -14,11 +14,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import opwright
-from opwright import Scope
-from opwright.tpu import LoadAllTPUEmbeddingParameters
-from opwright_runtime import native
-from support import embedding_reference as reference
-from support.embedding_cases import (
+from embedding.support import reference
+from embedding.support.cases import (
     MAX_SLOTS,
     OP_NAMES,
     Feature,
@@ -34,6 +31,9 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
+from opwright import Scope
+from opwright.tpu import LoadAllTPUEmbeddingParameters
+from opwright_runtime import native
 
 raw = tf.raw_ops
 Floats = NDArray[np.float32]

@@ -19,9 +19,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
     TPUEmbeddingConfiguration,
 )
 
-from opwright import tpu
-from opwright_runtime.embedding.steps import in_step_of_this_thread
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     System,
     Table,
@@ -33,6 +31,8 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
+from opwright import tpu
+from opwright_runtime.embedding.steps import in_step_of_this_thread
 from support.places import environment
 from support.processes import run_program
 
@@ -51,13 +51,15 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_failures_at_random_places(case: str) -> None:
     """Tables are what the steps make that count, each with its own ids."""
-    ran = run_program("failing_steps", *case.split())
+    ran = run_program("embedding.support.failing_steps", *case.split())
     assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
     assert "steps counted" in ran.stdout
 
 
 def test_memory_stays_level() -> None:
-    ran = run_program("failing_steps", "long", "--failures", "10000", "--pipelined")
+    ran = run_program(
+        "embedding.support.failing_steps", "long", "--failures", "10000", "--pipelined"
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
     print(ran.stdout)
 
@@ -174,7 +176,7 @@ def test_a_long_wait_says_what_for() -> None:
     """After ten seconds, in the log."""
     script = """
 import threading
-from support.embedding_cases import *
+from embedding.support.cases import *
 system = System([Table(9, 2)], [Feature(0, (3,))])
 with configured(system) as proto:
     batch = system.draw(np.random.default_rng(0))

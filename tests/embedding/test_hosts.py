@@ -19,7 +19,7 @@ def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
 
     SGD with a learning rate that changes, Adagrad, Adam and FTRL, 100 steps.
     """
-    done = run_program("embedding_hosts", tmp_path, "equal", timeout=900)
+    done = run_program("embedding.support.hosts", tmp_path, "equal", timeout=900)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "whole_1_0.npz") as one:
         wanted = dict(one)
@@ -51,7 +51,7 @@ def test_a_step_that_one_host_refuses(tmp_path: Path) -> None:
 
     An id that is no row, a gradient that is not finite, and an assert between the two.
     """
-    done = run_program("embedding_hosts", tmp_path, "refusing", timeout=320)
+    done = run_program("embedding.support.hosts", tmp_path, "refusing", timeout=320)
     told = [json.loads((tmp_path / f"told_{h}.json").read_text()) for h in range(2)]
     assert [len(one) for one in told] == [3, 3], done.stdout + done.stderr
     said, own = told
@@ -92,7 +92,9 @@ def test_a_step_that_one_host_refuses(tmp_path: Path) -> None:
 def test_hosts_with_other_programs_are_refused_by_name(
     tmp_path: Path, what: str, mine: str, others: str
 ) -> None:
-    done = run_program("embedding_hosts", tmp_path, "differing", what, timeout=200)
+    done = run_program(
+        "embedding.support.hosts", tmp_path, "differing", what, timeout=200
+    )
     assert "differing [0, 0]" in done.stdout, done.stdout + done.stderr
     hosts = [f"host {h} (/job:worker/replica:0/task:{h})" for h in range(2)]
     for host, words in enumerate((mine, others)):
@@ -103,7 +105,7 @@ def test_hosts_with_other_programs_are_refused_by_name(
 
 def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
     """It is stopped, for more than the 5 s that the others wait for it."""
-    done = run_program("embedding_hosts", tmp_path, "stopped", timeout=200)
+    done = run_program("embedding.support.hosts", tmp_path, "stopped", timeout=200)
     ((_, others, named, told, seconds),) = blows(done.stdout)
     assert (others, named, told) == ("[0, 0]", "2", "2"), done.stdout + done.stderr
     assert float(seconds) < 30
@@ -123,9 +125,8 @@ def test_a_lost_connection_names_who_is_at_its_other_end(
     tmp_path: Path, blow: str, hosts: int, what: str
 ) -> None:
     """What passes on all that two hosts send each other ends; or it stands still."""
-    done = run_program(
-        *("embedding_hosts", tmp_path, "severed", blow, hosts, what), timeout=200
-    )
+    arguments = [tmp_path, "severed", blow, str(hosts), what]
+    done = run_program("embedding.support.hosts", *arguments, timeout=200)
     ((_, codes, named, told, seconds),) = blows(done.stdout)
     wanted = (str([0] * hosts), "2", str(hosts))
     assert (codes, named, told) == wanted, done.stdout + done.stderr
@@ -141,9 +142,9 @@ def test_hosts_killed_at_random_training_continues_from_checkpoint(
     More than five kills draw a new seed each time.
     """
     seed = random.randrange(10**9) if KILLS > 5 else 1
-    done = run_program(
-        *("embedding_hosts", tmp_path, "killed", KILLS, seed), timeout=120 + 60 * KILLS
-    )
+    arguments = [tmp_path, "killed", str(KILLS), str(seed)]
+    timeout = 120 + 60 * KILLS
+    done = run_program("embedding.support.hosts", *arguments, timeout=timeout)
     said = f"seed {seed}\n{done.stdout}{done.stderr}"
     found = blows(done.stdout)
     assert len(found) == KILLS, said

@@ -17,7 +17,7 @@ def test_enqueue_in_every_place_finds_what_numpy_does(library: str) -> None:
         pytest.skip("keras-rs is for Python 3.11 and later")
     legacy = "1" if library == "tensorflow-recommenders" else "0"
     done = run_program(
-        "embedding_in_run", library, timeout=600, TF_USE_LEGACY_KERAS=legacy
+        "embedding.support.in_run", library, timeout=600, TF_USE_LEGACY_KERAS=legacy
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "done" in done.stdout
@@ -25,7 +25,7 @@ def test_enqueue_in_every_place_finds_what_numpy_does(library: str) -> None:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    done = run_program("embedding_in_replicas", timeout=600)
+    done = run_program("embedding.support.in_replicas", timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     cases: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return cases

@@ -17,8 +17,11 @@ from support.processes import run_program
 
 BATCH = 16  # Of the programs.
 PROGRAMS = {
-    "tensorflow-recommenders": ("embedding_tfrs", {"TF_USE_LEGACY_KERAS": "1"}),
-    "keras-rs": ("embedding_keras_rs", {}),
+    "tensorflow-recommenders": (
+        "embedding.support.tfrs_layers",
+        {"TF_USE_LEGACY_KERAS": "1"},
+    ),
+    "keras-rs": ("embedding.support.keras_rs_layers", {}),
 }
 
 

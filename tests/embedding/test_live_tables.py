@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embedding.support.program import Program, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import Program, table, tpu_embedding
 
 WEIGHTS = np.arange(24, dtype=np.float32).reshape(6, 4)
 

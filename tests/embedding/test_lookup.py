@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.embedding_program import Program, rows, sparse, table, tpu_embedding
+from embedding.support.program import Program, rows, sparse, table, tpu_embedding
 
 WEIGHTS = np.random.default_rng(7).normal(size=(12, 5)).astype(np.float32)
 PEOPLE = np.random.default_rng(8).normal(size=(6, 3)).astype(np.float32)

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 import opwright
+from embedding.support.program import tpu_embedding
 from opwright import tpu
 from opwright_runtime import native
-from support.embedding_program import tpu_embedding
 
 TableConfig, FeatureConfig = tpu_embedding.TableConfig, tpu_embedding.FeatureConfig
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from embedding.support.program import Program, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import Program, table, tpu_embedding
 
 ROWS = 8
 WEIGHTS = np.arange(2 * ROWS, dtype=np.float32).reshape(ROWS, 2)

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from embedding.support.program import Program, rows, sparse, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import Program, rows, sparse, table, tpu_embedding
 
 FILMS = np.random.default_rng(7).normal(size=(12, 5)).astype(np.float32)
 ENQUEUE = "EnqueueTPUEmbeddingArbitraryTensorBatch"

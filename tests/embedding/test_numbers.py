@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support import embedding_reference as reference
-from support.embedding_cases import (
+from embedding.support import reference
+from embedding.support.cases import (
     Feature,
     Lookup,
     System,

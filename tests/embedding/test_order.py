@@ -13,15 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
-from opwright import Scope
-from opwright.tpu import (
-    EnqueueTPUEmbeddingArbitraryTensorBatch,
-    RecvTPUEmbeddingActivations,
-    SendTPUEmbeddingGradients,
-    embedding_step,
-    shutdown_distributed_tpu,
-)
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     Lookup,
     System,
@@ -37,7 +29,15 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
-from support.embedding_reference import Array
+from embedding.support.reference import Array
+from opwright import Scope
+from opwright.tpu import (
+    EnqueueTPUEmbeddingArbitraryTensorBatch,
+    RecvTPUEmbeddingActivations,
+    SendTPUEmbeddingGradients,
+    embedding_step,
+    shutdown_distributed_tpu,
+)
 from support.processes import run_program
 
 # On a busy machine, too, a call that can go on has gone on SOON, and one that is ended
@@ -385,7 +385,7 @@ def test_many_waiting_receives_hold_no_threads(pool: ThreadPoolExecutor) -> None
 @pytest.mark.parametrize("pipelined", ["", "pipelined"])
 def test_several_cores(pipelined: str) -> None:
     """A process of its own, whose CPU is four logical devices."""
-    done = run_program("embedding_cores", pipelined, timeout=120)
+    done = run_program("embedding.support.cores", pipelined, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from embedding.support.program import Program, rows, table, tpu_embedding
 from opwright import tpu
 from opwright_runtime import native
 from opwright_runtime._internals import context as tf_context
 from opwright_runtime.embedding import lookup
-from support.embedding_program import Program, rows, table, tpu_embedding
 from support.processes import run_program
 
 Floats = NDArray[np.float32]
@@ -160,7 +160,10 @@ def test_large_activations_are_their_callers() -> None:
 def test_large_activations_take_no_new_pages() -> None:
     """Where TensorFlow pools no memory: without oneDNN, as on processors of AMD."""
     done = run_program(
-        "large_lookups", timeout=120, afresh=True, TF_ENABLE_ONEDNN_OPTS="0"
+        "embedding.support.large_lookups",
+        timeout=120,
+        afresh=True,
+        TF_ENABLE_ONEDNN_OPTS="0",
     )
     first, *others = (int(line) for line in done.stdout.split())
     assert first > 10_000, done.stdout + done.stderr

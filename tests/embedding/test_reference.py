@@ -13,9 +13,9 @@ from tensorflow.core.protobuf.tpu.optimization_parameters_pb2 import (
     OptimizationParameters,
 )
 
+from embedding.support import reference
+from embedding.support.cases import OP_NAMES
 from opwright_runtime import native
-from support import embedding_reference as reference
-from support.embedding_cases import OP_NAMES
 
 raw = tf.raw_ops
 ROWS, DIM, IDS, STEPS, RATE = 40, 3, 25, 30, 0.125

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import tpu
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     System,
     Table,
@@ -23,6 +22,7 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
+from opwright import tpu
 
 raw: Any = tf.raw_ops
 CALLS = 1000

@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     for library, legacy in libraries.items():
         folder: Path = tmp_path_factory.mktemp(library)
         done = run_program(
-            "embedding_saved_layers",
+            "embedding.support.saved_layers",
             folder,
             library,
             timeout=600,

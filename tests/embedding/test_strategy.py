@@ -12,9 +12,9 @@ import tensorflow as tf
 import tf_keras
 
 import opwright
+from embedding.support.program import Program, rows, table, tpu_embedding
 from opwright import tpu
 from opwright_runtime import native
-from support.embedding_program import Program, rows, table, tpu_embedding
 
 WEIGHTS = np.arange(40, dtype=np.float32).reshape(10, 4)
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from embedding.support.program import rows, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import rows, table, tpu_embedding
 
 WEIGHTS = np.arange(40, dtype=np.float32).reshape(10, 4)
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)

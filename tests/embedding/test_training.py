@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import tpu
-from support.embedding_program import (
+from embedding.support.program import (
     Program,
     Weights,
     rows,
@@ -17,6 +16,7 @@ from support.embedding_program import (
     table,
     tpu_embedding,
 )
+from opwright import tpu
 
 SGD = tpu_embedding.SGD
 

@@ -15,8 +15,8 @@ import opwright
 from opwright_codegen.load import load_text
 from opwright_codegen.model import Op
 from opwright_runtime._binding.opdef import ArgInfo, OpInfo
+from reference.support.examples import run
 from support.places import OPDEFS
-from support.reference.examples import run
 
 #: Dtypes that arguments are changed to.
 DTYPES = ("int32", "int64", "uint8", "float32")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.gpu.building import BUILD, NVCC, build, run
+from gpu.support.building import BUILD, NVCC, build, run
 from support.places import ROOT, environment
 
 DOC = ROOT / "runtime" / "native" / "embedding" / "cuda" / "README.md"
@@ -112,7 +112,7 @@ def test_kind_of_knows_every_cuda_kernel(monkeypatch: pytest.MonkeyPatch) -> Non
 def python(script: str, library: Path) -> str:
     """The output of a script with the names `backend` and `library`."""
     start = (
-        "import pathlib, sys; from support.gpu import backend\n"
+        "import pathlib, sys; from gpu.support import backend\n"
         "library = backend.Library(pathlib.Path(sys.argv[1]))\n"
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -144,7 +144,7 @@ def test_gpu_checks_on_cpu_device_pass() -> None:
     build("opwright_cuda_on_cpu")
     library = BUILD / "libopwright_cuda_on_cpu.so"
     said = python(
-        "from support.gpu import checks\nall = checks.Checks(library)\n"
+        "from gpu.support import checks\nall = checks.Checks(library)\n"
         "print([check() for check in all.all().values()], all.failures)",
         library,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from support.gpu.building import BUILD, NVCC, build, run
+from gpu.support.building import BUILD, NVCC, build, run
 from support.places import ROOT, environment
 
 needs_nvcc = pytest.mark.skipif(
@@ -140,7 +140,7 @@ def test_embedding_ops_with_ids_on_device_pass_their_tests() -> None:
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "enqueue")
     tests = [folder / f"test_{name}.py" for name in names]
-    tests.append(ROOT / "tests" / "support" / "gpu" / "ids_on_device.py")
+    tests.append(ROOT / "tests" / "gpu" / "support" / "ids_on_device.py")
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
     said = tensorflow(
         *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
@@ -189,7 +189,7 @@ def test_embedding_ops_on_cpu_device_pass_the_fuzzer() -> None:
 
 @needs_nvcc
 def test_embedding_ops_late_refusals_pass() -> None:
-    tests = ROOT / "tests" / "support" / "gpu" / "late_refusals.py"
+    tests = ROOT / "tests" / "gpu" / "support" / "late_refusals.py"
     said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from gpu_check import progress, run_part
 
-from support.gpu import sanitizer
-from support.gpu.building import BUILD, NVCC, build
-from support.gpu.parts import PARTS, Run, first_error
-from support.gpu.report import (
+from gpu.support import sanitizer
+from gpu.support.building import BUILD, NVCC, build
+from gpu.support.parts import PARTS, Run, first_error
+from gpu.support.report import (
     FAILED,
     NOT_RUN,
     OK,
@@ -38,7 +38,7 @@ SCRIPT = ROOT / "tools" / "gpu_check.py"
 START = """
 import os, sys, time
 from pathlib import Path
-from support.gpu.report import OK, Findings
+from gpu.support.report import OK, Findings
 findings = Findings("it", Path(sys.argv[sys.argv.index("--results") + 1]))
 findings.row("the first", OK, "well")
 """
@@ -245,7 +245,7 @@ def test_kernels_part_check_that_dies_leaves_the_others(
 ) -> None:
     """A check that dies or hangs is reported, and the other checks run."""
     pytest.importorskip("torch")
-    from support.gpu import checks
+    from gpu.support import checks
 
     def rows_of(seconds: float, *deeds: object) -> list[tuple[str, str]]:
         class Made:
@@ -267,7 +267,7 @@ def test_kernels_part_check_that_dies_leaves_the_others(
         PARTS["kernels"].run(run)
         return [(row.verdict, row.note) for row in found("it", results)[0]]
 
-    monkeypatch.setattr("support.gpu.backend.Library", lambda path: None)
+    monkeypatch.setattr("gpu.support.backend.Library", lambda path: None)
     assert rows_of(600, lambda: "well", lambda: os._exit(7), lambda: 1 / 0) == [
         (OK, "well"),
         (FAILED, "ended with status 7"),
@@ -503,7 +503,7 @@ def test_embedding_times_on_cpu_device_fill_the_table(
     code = f"""
 import json, pathlib, sys
 sys.path.insert(0, {str(ROOT / "benchmarks/gpu")!r})
-from support.gpu.backend import Library
+from gpu.support.backend import Library
 from embedding_times import Sizes, all_times
 sizes = Sizes(40, 3, 1 << 16, 500, (16, 32), (8,), 3, 1 << 12)
 told = []
@@ -560,7 +560,7 @@ def test_step_times_on_cpu_device_fill_the_table(
 import json, pathlib, sys
 sys.path.insert(0, {str(ROOT / "benchmarks/gpu")!r})
 import step_times
-from support.gpu.backend import Library
+from gpu.support.backend import Library
 library, failed = Library(pathlib.Path({str(on_cpu)!r})), []
 shapes = [(n, 40, length, 64, 50) for n in (26, 3) for length in (20, 1)]
 setups = tuple(step_times.Setup(*shape) for shape in shapes)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.gpu.building import BUILD, build
-from support.gpu.rnn_core import Core, Layers, Layout, Part, Place, States
+from gpu.support.building import BUILD, build
+from gpu.support.rnn_core import Core, Layers, Layout, Part, Place, States
 
 torch = pytest.importorskip("torch")
 
-from support.gpu.layout import (
+from gpu.support.layout import (
     asked,
     disagreements,
     module,
@@ -25,8 +25,8 @@ from support.gpu.layout import (
     torch_layout,
     torch_tensors,
 )
-from support.gpu.libcudnn import Cudnn, CudnnError
-from support.gpu.rnn_numbers import Draw, compare, draws, error, flattened, packed
+from gpu.support.libcudnn import Cudnn, CudnnError
+from gpu.support.rnn_numbers import Draw, compare, draws, error, flattened, packed
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from support.gpu import tensorflow_gpu
-from support.gpu.building import BUILD
-from support.gpu.report import FAILED, OK
-from support.gpu.rnn_core import Layers
+from gpu.support import tensorflow_gpu
+from gpu.support.building import BUILD
+from gpu.support.report import FAILED, OK
+from gpu.support.rnn_core import Layers
 
 if not (BUILD / "CMakeCache.txt").exists():
     raise pytest.UsageError("tests/gpu need the native library: run `make native`")

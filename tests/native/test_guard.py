@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from support.places import NATIVE, SUPPORT, environment
+from support.places import NATIVE, environment
 
+SOURCE = Path(__file__).parent / "support" / "guard_ops.cc"
 EXHAUSTED = tf.errors.ResourceExhaustedError
 KINDS = {
     "bad_alloc": (EXHAUSTED, "no memory for "),
@@ -27,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("guard") / "guard_ops.so"
     flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
     command = ["c++", "-std=c++17", "-shared", "-fPIC", "-w", f"-I{NATIVE}"]
-    command += [str(SUPPORT / "native/guard_ops.cc"), "-o", str(path), *flags]
+    command += [str(SOURCE), "-o", str(path), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     return path

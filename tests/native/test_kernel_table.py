@@ -9,8 +9,8 @@ import opwright
 from opwright.nn import CudnnRNNParamsSize
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
+from rnn.support.cases import DTYPES
 from support.places import OPDEFS
-from support.rnn_cases import DTYPES
 
 CUDNN = sorted(name for name in opwright.op_names() if name.startswith("CudnnRNN"))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from native.support.size_attacks import ATTACKS
 from support.processes import run_program
-from support.size_attacks import ATTACKS
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def outcomes() -> dict[str, str]:
     found: dict[str, str] = {}
     while len(found) < len(ATTACKS):
         names = [name for name in ATTACKS if name not in found]
-        done = run_program("size_attacks", *names, timeout=600)
+        done = run_program("native.support.size_attacks", *names, timeout=600)
         name = ""
         for line in done.stdout.splitlines():
             if line.startswith("> "):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from opwright_codegen.model import Op
+from reference.support import examples
+from reference.support.judge import ran
+from reference.support.opdefs import every_op
 from support.grouped import check_each, every_op_by_group
 from support.places import ROOT
-from support.reference import examples
-from support.reference.judge import ran
-from support.reference.opdefs import every_op
 
 
 @every_op_by_group()

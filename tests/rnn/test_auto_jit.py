@@ -15,7 +15,7 @@ from support.processes import run_program
 
 def losses(flags: str) -> dict[str, list[float]]:
     done = run_program(
-        "auto_jit",
+        "rnn.support.auto_jit",
         afresh=True,
         TF_XLA_FLAGS=flags,
         TF_CUDNN_RESET_RND_GEN_STATE="1",  # Masks that can be compared.

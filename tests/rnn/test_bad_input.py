@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rnn.support.bad_calls import BACKWARD, FORWARD, backward, call, floats, forward
 from support.processes import run_code
-from support.rnn_bad_calls import BACKWARD, FORWARD, backward, call, floats, forward
 
 
 @pytest.mark.parametrize(("argument", "changes"), FORWARD)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rnn.support.dropout import run
 from support.processes import run_code
-from support.rnn_dropout import run
 
 Masks = Callable[..., tuple[Any, Any]]
 
@@ -77,7 +77,7 @@ def test_dropout_masks_of_equal_seeds_are_equal_call_by_call() -> None:
 RESET = """
 import numpy as np
 import tensorflow as tf
-from support import rnn_dropout
+from rnn.support import dropout as rnn_dropout
 
 run = lambda: rnn_dropout.run(0.5, 3, 0, tf.float32)
 for compiled in (False, True):

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import opwright
+from rnn.support.bad_calls import H, N, T, backward, call, forward
 from support.places import ROOT
-from support.rnn_bad_calls import H, N, T, backward, call, forward
 
 PAGE = (ROOT / "docs/rnn_kernels.md").read_text("utf-8")
 _, SECTION = PAGE.split("checks less\n", 1)

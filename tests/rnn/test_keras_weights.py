@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from opwright import OpError, Scope, params_from_keras, params_to_keras
 from opwright.nn import CudnnRNNV3, cudnn_rnn_params_size, cudnn_rnn_v3
+from rnn.support.cases import TOLERANCE, error
 from support.processes import run_code
-from support.rnn_cases import TOLERANCE, error
 
 MODES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 LIBRARIES = {"keras": keras, "tf_keras": tf_keras}

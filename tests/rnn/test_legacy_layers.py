@@ -49,7 +49,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(folder: Path) -> dict[str, str]:
     """The output of the program, by mode; each mode runs once."""
     return {
-        mode: output_of(run_program("legacy_layers", mode, folder, afresh=True))
+        mode: output_of(
+            run_program("rnn.support.legacy_layers", mode, folder, afresh=True)
+        )
         for mode in CHECKS
     }
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.rnn_cases import DTYPES, MODES, Case, cases, check, with_lengths
+from rnn.support.cases import DTYPES, MODES, Case, cases, check, with_lengths
 
 EVERY = [(mode, dtype) for mode in MODES for dtype in DTYPES]
 
@@ -120,7 +120,7 @@ def test_cudnn_rnn_single_sequence_on_all_threads_matches_reference(
 
 
 def test_cudnn_rnn_padding_is_not_read() -> None:
-    from support.rnn_cases import draw_values, error, expect, run
+    from rnn.support.cases import draw_values, error, expect, run
 
     case = with_lengths(Case("gru", tf.float32, layers=2, batch=4, bidirectional=True))
     inputs, gradients = draw_values(case)
@@ -141,7 +141,7 @@ def test_cudnn_rnn_padding_is_not_read() -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cudnn_rnn_nan_and_infinity_propagate(mode: str, dtype: tf.DType) -> None:
-    from support.rnn_cases import draw_values, run, wide
+    from rnn.support.cases import draw_values, run, wide
 
     case = Case(mode, dtype)
     inputs, gradients = draw_values(case)

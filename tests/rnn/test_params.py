@@ -15,8 +15,8 @@ from opwright.nn import (
     cudnn_rnn_params_to_canonical,
     cudnn_rnn_params_to_canonical_v2,
 )
-from support import rnn_reference as reference
-from support.rnn_cases import (
+from rnn.support import reference
+from rnn.support.cases import (
     DTYPES,
     MODES,
     SHAPES,

@@ -10,7 +10,7 @@ import tensorflow as tf
 import torch
 
 from opwright.nn import cudnn_rnn_v3
-from support.rnn_cases import error
+from rnn.support.cases import error
 
 TIME, BATCH, INPUT, UNITS = 6, 5, 7, 11
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from opwright import Scope
 from opwright.nn import CudnnRNN, CudnnRNNV2, CudnnRNNV3, cudnn_rnn_v3
-from support.processes import run_code, run_program
-from support.rnn_cases import (
+from rnn.support.cases import (
     DTYPES,
     MODES,
     Case,
@@ -23,6 +22,7 @@ from support.rnn_cases import (
     expect,
     with_lengths,
 )
+from support.processes import run_code, run_program
 
 CASE = Case("lstm", tf.float32, layers=2, units=9, input_size=5, time=6, batch=4)
 
@@ -200,7 +200,7 @@ def test_cudnn_rnn_v3_concurrent_calls_match_reference() -> None:
 @pytest.mark.parametrize(("intra", "inter"), [(1, 16), (4, 1), (16, 16)])
 def test_cudnn_rnn_concurrent_sessions_finish(intra: int, inter: int) -> None:
     """Sessions, independent nodes and tf.data give right results without deadlock."""
-    done = run_program("rnn_crowd", str(intra), str(inter), timeout=180)
+    done = run_program("rnn.support.crowd", str(intra), str(inter), timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from opwright.nn import cudnn_rnn_v3
 from opwright_runtime import native
+from rnn.support.cases import DTYPES, MODES, Case, draw_values
 from support.processes import Done, run_code
-from support.rnn_cases import DTYPES, MODES, Case, draw_values
 
 CASE = Case("lstm", tf.float32, layers=2, units=20, input_size=9, time=4, batch=3)
 

@@ -25,10 +25,9 @@ from opwright.nn import (
     cudnn_rnn_params_to_canonical,
     cudnn_rnn_v3,
 )
-from support import rnn_reference as reference
-from support.processes import run_code
-from support.rnn_bad_calls import BACKWARD, FORWARD, backward, call, forward
-from support.rnn_cases import (
+from rnn.support import reference
+from rnn.support.bad_calls import BACKWARD, FORWARD, backward, call, forward
+from rnn.support.cases import (
     DTYPES,
     MODES,
     SHAPES,
@@ -47,6 +46,7 @@ from support.rnn_cases import (
     wide,
     with_lengths,
 )
+from support.processes import run_code
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.sparse_core import DIVISIONS, PAD, Array, listed, raw, wrapped
-from support.sparse_core_updates import CASES
+from sparsecore.support.lookups import DIVISIONS, PAD, Array, listed, raw, wrapped
+from sparsecore.support.updates import CASES
 
 
 def floats(*shape: int) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support import embedding_reference as reference
-from support.sparse_core import (
+from embedding.support import reference
+from sparsecore.support.lookups import (
     COMBINERS,
     DIVISIONS,
     PAD,

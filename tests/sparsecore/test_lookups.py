@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu.tpu_embedding_v3 import TPUEmbeddingV2
 
-from support.sparse_core import (
+from sparsecore.support.lookups import (
     COMBINERS,
     DIVISIONS,
     bags_of,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support import embedding_reference as reference
-from support.sparse_core import bags_of, close, csr_of, flat, gathered, raw
-from support.sparse_core_updates import (
+from embedding.support import reference
+from sparsecore.support.lookups import bags_of, close, csr_of, flat, gathered, raw
+from sparsecore.support.updates import (
     CASES,
     expected_update,
     gradient_op,

@@ -1,1 +1,1 @@
-"""What tests share: cases, references, and programs that they run by themselves."""
+"""What tests of several folders share."""

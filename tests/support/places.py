@@ -8,9 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 OPDEFS = ROOT / "opdefs"
 NATIVE = ROOT / "runtime" / "native"
-SUPPORT = ROOT / "tests" / "support"
 # With a module that Python imports when it starts.
-STARTUP = SUPPORT / "startup"
+STARTUP = ROOT / "tests" / "support" / "startup"
 SOURCES = [ROOT / name for name in ("generated", "runtime", "codegen", "tests")]
 
 

@@ -45,16 +45,15 @@ def run_program(
     afresh: bool = False,
     **changes: str,
 ) -> Done:
-    """`python -m support.<name> arguments`, in an environment with these changes.
+    """`python -m name arguments`, in an environment with these changes.
 
     Args:
         afresh: in a process that has imported nothing.
     """
-    module = f"support.{name}"
     if not afresh:
-        return _started().run({"module": module}, arguments, timeout, cwd, changes)
+        return _started().run({"module": name}, arguments, timeout, cwd, changes)
     return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        [sys.executable, "-m", name, *map(str, arguments)],
         env=environment(**changes),
         cwd=cwd,
         capture_output=True,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from opwright import check_tpu
 from opwright_runtime.tpu_check import Report, TpuCheckError, compiler
-from support.tpu_programs import dense, spell
+from tpu.support.programs import dense, spell
 
 FLOAT = tf.TensorSpec([8, 4], tf.float32)
 ONE = ("v5e",)
@@ -116,11 +116,9 @@ def test_check_tpu_unsupported_ops_are_blockers_with_lines() -> None:
     assert [each.op for each in report.blockers] == ["AsString", "StringLength"]
     first = report.blockers[0]
     assert first.name == "AsString" and first.reason == "XLA has no kernel for it"
-    assert (
-        first.where and Path(first.where.rpartition(":")[0]).name == "tpu_programs.py"
-    )
+    assert first.where and Path(first.where.rpartition(":")[0]).name == "programs.py"
     assert first.code and first.code.endswith("# not for TPUs")
-    assert "AsString" in str(report) and "tpu_programs.py" in str(report)
+    assert "AsString" in str(report) and "programs.py" in str(report)
 
 
 def test_check_tpu_unsupported_op_in_loop_body_is_a_blocker() -> None:

@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 from opwright_runtime.tpu_check import cli
-from support.places import SUPPORT
 from support.processes import run_code
 
-PROGRAMS = SUPPORT / "tpu_programs.py"
+PROGRAMS = Path(__file__).parent / "support" / "programs.py"
 
 
 class Model(tf.Module):

@@ -124,7 +124,7 @@ LEFT_OUT = {
         " QuantizedDepthwiseConv2DWithBias QuantizedDepthwiseConv2DWithBiasAndRelu"
         " QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize"
     ),
-    "its kernel is opwright's and has no peer: tests/support has references": (
+    "its kernel is opwright's and has no peer: tests have references": (
         "CollateTPUEmbeddingMemory ComputeDedupDataSize ComputeDedupDataSizeV2"
         " ComputeDedupDataTupleMask ComputeDedupDataTupleMaskV2"
         " ConfigureDistributedTPU ConfigureTPUEmbedding"

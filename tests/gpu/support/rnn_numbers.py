@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from support.gpu.layout import disagreements, module, torch_layout, torch_tensors
-from support.gpu.rnn_core import MODES, Core, Floats, Layers, Layout, Part, States
+from gpu.support.layout import disagreements, module, torch_layout, torch_tensors
+from gpu.support.rnn_core import MODES, Core, Floats, Layers, Layout, Part, States
 
 # An error is the largest one, over the largest value. Rounding errors of float32 are at
 # most 2^-24 each and add up like a random walk: those of a sum of n terms to about

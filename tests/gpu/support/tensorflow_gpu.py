@@ -15,6 +15,20 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context  # The one way to see where nodes ran.
 
+from embedding.support.cases import (
+    Feature,
+    Lookup,
+    System,
+    Table,
+    configured,
+    deviation,
+    draw_gradients,
+    load,
+    optimizer,
+    retrieve,
+)
+from gpu.support.report import FAILED, OK
+from gpu.support.rnn_core import MODES, Layers
 from opwright import Scope
 from opwright.nn import (
     cudnn_rnn_canonical_to_params_v2,
@@ -27,21 +41,7 @@ from opwright.tpu import (
     RecvTPUEmbeddingActivations,
     SendTPUEmbeddingGradients,
 )
-from support import rnn_reference as reference
-from support.embedding_cases import (
-    Feature,
-    Lookup,
-    System,
-    Table,
-    configured,
-    deviation,
-    draw_gradients,
-    load,
-    optimizer,
-    retrieve,
-)
-from support.gpu.report import FAILED, OK
-from support.gpu.rnn_core import MODES, Layers
+from rnn.support import reference
 
 # Of the largest error over the largest value, as in the tests of the CPU kernels.
 RNN_TOLERANCE, EMBEDDING_TOLERANCE = 1e-5, 1e-6

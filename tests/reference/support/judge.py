@@ -20,7 +20,7 @@ from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
 from opwright_runtime._binding.matching import match
 from opwright_runtime._binding.shapes import Facts, MisfitError, Tensor, shapes
-from support.reference import examples, inference
+from reference.support import examples, inference
 
 #: Seconds that a call which does not fit may take.
 PATIENCE = 20

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.gpu import sanitizer
-from support.gpu.report import FAILED, NOT_RUN, OK, Findings, found
+from gpu.support import sanitizer
+from gpu.support.report import FAILED, NOT_RUN, OK, Findings, found
 from support.places import ROOT
 
 FOLDERS = ("benchmarks/gpu", "generated", "runtime")
@@ -143,9 +143,9 @@ def layout(run: Run) -> None:
         return
     import torch
 
-    from support.gpu.layout import asked, disagreements, module, stacks, torch_layout
-    from support.gpu.libcudnn import Cudnn
-    from support.gpu.rnn_core import Core
+    from gpu.support.layout import asked, disagreements, module, stacks, torch_layout
+    from gpu.support.libcudnn import Cudnn
+    from gpu.support.rnn_core import Core
 
     core = Core(run.rnn_library)
 
@@ -181,8 +181,8 @@ def rnn(run: Run) -> None:
         return
     import torch
 
-    from support.gpu.rnn_core import MODES, Core, Layers
-    from support.gpu.rnn_numbers import Compared, Draw, compare, draws
+    from gpu.support.rnn_core import MODES, Core, Layers
+    from gpu.support.rnn_numbers import Compared, Draw, compare, draws
 
     # gpu_check.py has set NVIDIA_TF32_OVERRIDE=0 for this part, too.
     torch.backends.cudnn.allow_tf32 = False
@@ -256,8 +256,8 @@ def kernels(run: Run) -> None:
     """The CUDA kernels against float64, each check in a process of its own."""
     if not built(run, "CUDA kernels", run.cuda_library):
         return
-    from support.gpu.backend import Library
-    from support.gpu.checks import NAMES, Checks
+    from gpu.support.backend import Library
+    from gpu.support.checks import NAMES, Checks
 
     def checked(name: str) -> tuple[str, str]:
         checks = Checks(Library(run.cuda_library), run.quick)
@@ -353,7 +353,7 @@ def times(run: Run) -> None:
     import step_times
     from embedding_times import Sizes, all_times, copy_bandwidth
 
-    from support.gpu.backend import Library
+    from gpu.support.backend import Library
 
     count, wrong = 0, list[str]()
 
@@ -419,7 +419,7 @@ def tensorflow(run: Run) -> None:
 
 def on_device(run: Run, device: str) -> None:
     """All that tensorflow_gpu.py checks."""
-    from support.gpu.tensorflow_gpu import rows
+    from gpu.support.tensorflow_gpu import rows
 
     for what, check in rows(device):
         run.findings.tried(what, check)

@@ -16,7 +16,7 @@ tf.config.set_logical_device_configuration(
     CPU, [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     System,
     Table,

@@ -1,6 +1,6 @@
 """Exports a model with recurrent and embedding ops; prints how to call it, and results.
 
-`python -m support.served_model FOLDER`: examples/serve.c runs it.
+`python -m native.support.served_model FOLDER`: examples/serve.c runs it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from embedding.support.cases import Feature, System, Table
 from opwright import Scope
 from opwright.nn import cudnn_rnn_v3
 from opwright.tpu import (
@@ -22,7 +23,6 @@ from opwright.tpu import (
     configure_tpu_embedding,
     load_tpu_embedding_stochastic_gradient_descent_parameters,
 )
-from support.embedding_cases import Feature, System, Table
 
 SYSTEM = System([Table(rows=4, dim=2)], [Feature(table=0, shape=(4,), kind="dense")])
 CONFIG = SYSTEM.proto

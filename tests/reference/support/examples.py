@@ -30,8 +30,8 @@ from opwright_runtime._binding.shapes import (
     fits,
     shapes,
 )
+from reference.support.inference import agrees, as_row, plain, shown_row
 from support.equivalence.registry import is_removed, op_def, ops_with_cpu_kernel
-from support.reference.inference import agrees, as_row, plain, shown_row
 
 #: Lines of code, and how wide they are at most.
 LINES = 6

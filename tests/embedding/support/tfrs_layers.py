@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_recommenders as tfrs
 
+from embedding.support.places import at_place
 from opwright import tpu
-from support.embedding_places import at_place
 
 keras = tf.keras
 tpu_embedding = tf.tpu.experimental.embedding

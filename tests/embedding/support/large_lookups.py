@@ -7,8 +7,8 @@ import resource
 import numpy as np
 import tensorflow as tf
 
+from embedding.support.program import Program, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import Program, table, tpu_embedding
 
 SAMPLES, COLUMNS = 400_000, 64
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.embedding_cases import (
+from embedding.support.cases import (
     Lookup,
     configured,
     draw_gradients,
@@ -23,7 +23,7 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
-from support.gpu.two_devices import RNG, SYSTEM, Invalid, Run, refused
+from gpu.support.two_devices import RNG, SYSTEM, Invalid, Run, refused
 
 
 def check(found: Sequence[object], expected: Sequence[object]) -> None:

@@ -16,15 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import Scope
-from opwright.tpu import (
-    SendTPUEmbeddingGradients,
-    configure_distributed_tpu,
-    configure_tpu_embedding,
-    is_tpu_embedding_initialized,
-    shutdown_distributed_tpu,
-)
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     System,
     Table,
@@ -36,8 +28,16 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
-from support.embedding_reference import Array
-from support.gpu.two_devices import RNG, SYSTEM, Invalid, Run, refused
+from embedding.support.reference import Array
+from gpu.support.two_devices import RNG, SYSTEM, Invalid, Run, refused
+from opwright import Scope
+from opwright.tpu import (
+    SendTPUEmbeddingGradients,
+    configure_distributed_tpu,
+    configure_tpu_embedding,
+    is_tpu_embedding_initialized,
+    shutdown_distributed_tpu,
+)
 
 WORDS = (
     "step 1, feature 2 ('feature2'",

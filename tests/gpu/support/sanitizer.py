@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.gpu.report import FAILED, NOT_RUN, OK
+from gpu.support.report import FAILED, NOT_RUN, OK
 
 # What it exits with if it found something; no exit status of a check.
 FOUND = 86

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from opwright.nn import cudnn_rnn_v3
-from support import rnn_reference as reference
+from rnn.support import reference
 
 MODES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 DTYPES = (tf.float32, tf.float64, tf.half, tf.bfloat16)

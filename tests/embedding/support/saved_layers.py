@@ -97,9 +97,9 @@ def of_another_kind(library: Any, folder: str) -> str:
 
 def main(folder: str, name: str) -> None:
     if name == "keras-rs":
-        from support import embedding_keras_rs as library
+        from embedding.support import keras_rs_layers as library
     else:
-        from support import embedding_tfrs as library  # type: ignore[no-redef]
+        from embedding.support import tfrs_layers as library  # type: ignore[no-redef]
     tpu.software_strategy(cores=2)
     found = by_file(library, folder)
     if name == "keras-rs":

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from embedding.support.hosts import fork, wait
 from opwright import tpu
-from support.embedding_hosts import fork, wait
 
 
 def at_place(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embedding.support.program import Program, table, tpu_embedding
 from opwright import tpu
-from support.embedding_program import Program, table, tpu_embedding
 
 STEPS, SAVED = 8, 5
 

@@ -24,7 +24,7 @@ tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * CORES
 )
 
-from support.embedding_cases import (
+from embedding.support.cases import (
     Feature,
     Lookup,
     System,

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from support import embedding_reference as reference
-from support.gpu.backend import (
+from embedding.support import reference
+from gpu.support.backend import (
     DEVICE,
     INVALID_ARGUMENT,
     OUT_OF_MEMORY,

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
+from embedding.support.cases import Feature, System, Table
 from opwright import Scope, tpu
 from opwright.tpu import configure_tpu_embedding
-from support.embedding_cases import Feature, System, Table
 
 raw = tf.raw_ops
 Call = Callable[[], Any]

@@ -7,7 +7,7 @@ the gates of cuDNN's order lie. That this order means i, f, g, o and r, z, n is 
 them: the comparison of numbers (rnn_numbers.py) says that, since our kernels read the
 very buffers that cuDNN does.
 
-python -m support.gpu.layout LIBRNN_C LIBCUDNN compares with a cuDNN without a GPU.
+python -m gpu.support.layout LIBRNN_C LIBCUDNN compares with a cuDNN without a GPU.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from support.gpu.libcudnn import ALGORITHMS, TYPES, Cudnn, NotSupportedError
-from support.gpu.rnn_core import MODES, Core, Layers, Layout, Part, Place
+from gpu.support.libcudnn import ALGORITHMS, TYPES, Cudnn, NotSupportedError
+from gpu.support.rnn_core import MODES, Core, Layers, Layout, Part, Place
 
 SIZES = ((1, 1), (3, 5), (7, 4), (64, 64), (100, 37), (143, 143), (256, 200), (1024, 1))
 

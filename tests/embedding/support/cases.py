@@ -18,6 +18,8 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
 )
 
 import opwright
+from embedding.support import reference
+from embedding.support.reference import Array, Ids
 from opwright import Scope
 from opwright.tpu import (
     EnqueueTPUEmbeddingArbitraryTensorBatch,
@@ -29,8 +31,6 @@ from opwright.tpu import (
     configure_tpu_embedding,
     shutdown_distributed_tpu,
 )
-from support import embedding_reference as reference
-from support.embedding_reference import Array, Ids
 
 # What the Load and Retrieve ops of an optimizer are called.
 OP_NAMES = {

@@ -11,7 +11,7 @@ import ctypes
 from ctypes import byref
 from pathlib import Path
 
-from support.gpu.rnn_core import MODES, Layers, Layout, Part, Place
+from gpu.support.rnn_core import MODES, Layers, Layout, Part, Place
 
 _P, _I, _Size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 DOUBLE_BIAS, DEFAULT_MATH = 2, 0

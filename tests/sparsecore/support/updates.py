@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from support import embedding_reference as reference
-from support.sparse_core import Array, raw
+from embedding.support import reference
+from sparsecore.support.lookups import Array, raw
 
 
 class Case(SimpleNamespace):

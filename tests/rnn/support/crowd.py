@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright.nn import cudnn_rnn_v3
-from support.rnn_cases import Case, draw_values, error, expect
+from rnn.support.cases import Case, draw_values, error, expect
 
 # Before the first op runs.
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))

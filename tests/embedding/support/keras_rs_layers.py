@@ -15,8 +15,8 @@ import keras_rs
 import numpy as np
 import tensorflow as tf
 
+from embedding.support.places import at_place
 from opwright import tpu
-from support.embedding_places import at_place
 
 ROWS, WIDTH, BATCH, BATCHES = 40, 8, 16, 6
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)

@@ -1,1 +1,0 @@
-"""What tools/gpu_gpu_check.py checks on a GPU, and tests without one."""

@@ -1,1 +1,0 @@
-"""Checks of what opdefs say by hand: words, shapes, examples."""
