@@ -34,13 +34,6 @@ SHARED = {
 MAY_CHANGE_PATH = {"examples/conftest.py", "support/processes.py"}
 # The name of a test begins with the unit that it tests.
 NO_UNIT = re.compile(r"test_(a|an|how|it|nobody|nothing|the|what|where|who)_")
-# Folders and files without this rule.
-EXEMPT_TO_BE_REMOVED = (
-    "codegen/",
-    "embedding/",
-    "runtime/",
-    "reference/test_search.py",
-)
 
 
 @cache
@@ -135,7 +128,7 @@ def test_function_names_begin_with_the_unit() -> None:
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef) and NO_UNIT.match(node.name)
     ]
-    assert [name for name in names if not name.startswith(EXEMPT_TO_BE_REMOVED)] == []
+    assert names == []
 
 
 def test_support_modules_serve_several_folders() -> None:

@@ -45,7 +45,7 @@ def load(name: str) -> Op:
     return op
 
 
-def test_a_function_returns_fields_and_a_class_has_attributes() -> None:
+def test_docs_output_with_reserved_name_is_field_or_attribute() -> None:
     """A tuple has methods of its own, after which no field can be named."""
     path = OPDEFS / "array" / "UniqueWithCounts.yaml"
     op, problems = load_text(path.read_bytes(), path)
@@ -57,14 +57,14 @@ def test_a_function_returns_fields_and_a_class_has_attributes() -> None:
         assert "count_" not in text
 
 
-def test_families_are_found() -> None:
+def test_families_patterns_match_opdefs() -> None:
     for family, pattern in FAMILIES.items():
         found = [name for name in PATHS if re.search(pattern, name)]
         assert len(found) >= 8, f"{family}: {found}"
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_names_ops_and_attrs_that_exist(name: str) -> None:
+def test_opdef_names_in_backquotes_exist(name: str) -> None:
     """A name in backquotes is one of this op, or of the op whose gradient it is."""
     op = load(name)
     ops = [op] if op.gradient_of is None else [op, load(op.gradient_of)]

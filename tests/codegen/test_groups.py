@@ -56,7 +56,7 @@ def docstring(source: bytes) -> str:
     return ast.get_docstring(ast.parse(source)) or ""
 
 
-def test_the_line_is_the_package_s(mine: Path) -> None:
+def test_generate_group_line_is_package_docstring(mine: Path) -> None:
     files = generate(mine)
     assert docstring(files["audio/__init__.py"]) == (
         "mine.audio: sound.\n\n1 op, each a class and a function."
@@ -69,7 +69,7 @@ def test_the_line_is_the_package_s(mine: Path) -> None:
     )
 
 
-def test_what_a_module_exports_is_the_package_s_too(mine: Path) -> None:
+def test_generate_exported_module_adds_names_to_package(mine: Path) -> None:
     """Its `__all__`, beside the ops; imported when it is asked for."""
     (mine / "effects.py").write_text("__all__ = ['reverse']\nreverse = other = len\n")
     (mine / "opdefs/groups.yaml").write_text("exports: {audio: effects}\n")
@@ -97,7 +97,7 @@ def test_what_a_module_exports_is_the_package_s_too(mine: Path) -> None:
         "from mine.core.echo import *",
     ],
 )
-def test_names_are_found_where_they_were(mine: Path, statement: str) -> None:
+def test_generate_moved_op_imports_from_old_place(mine: Path, statement: str) -> None:
     generate(mine)
     code = (
         f"{statement}\n"
@@ -110,7 +110,7 @@ def test_names_are_found_where_they_were(mine: Path, statement: str) -> None:
     assert_runs(code, mine)
 
 
-def test_the_module_that_stays_behind_follows_and_goes(mine: Path) -> None:
+def test_generate_moved_op_old_module_follows_and_is_removed(mine: Path) -> None:
     assert b"..audio.echo" in generate(mine)["core/echo.py"]
     path = mine / "opdefs/audio/Echo.yaml"
     path.unlink()

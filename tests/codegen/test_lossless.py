@@ -73,7 +73,7 @@ def test_models_of_the_registry_and_of_yaml_agree_in_facts() -> None:
     assert different == []
 
 
-def test_yaml_is_a_fixed_point() -> None:
+def test_dump_of_every_opdef_is_byte_identical() -> None:
     """A file that is read and written anew is the same, byte for byte."""
     different = [
         name
@@ -134,7 +134,7 @@ AWKWARD = Op(
 )
 
 
-def test_awkward_values_survive() -> None:
+def test_dump_awkward_values_are_lossless() -> None:
     text = dump.dump(AWKWARD)
     path = load.op_path(Path("x"), AWKWARD.group, AWKWARD.name)
     op, problems = load.load_text(text.encode(), path)
@@ -143,13 +143,13 @@ def test_awkward_values_survive() -> None:
     assert dump.dump(op) == text
 
 
-def test_a_description_that_ends_with_a_line_break_keeps_it() -> None:
+def test_dump_description_with_final_line_break_is_lossless() -> None:
     op = dataclasses.replace(AWKWARD, description="One.\nTwo.\n")
     path = load.op_path(Path("x"), op.group, op.name)
     assert load.load_text(dump.dump(op).encode(), path) == (op, [])
 
 
-def test_why_an_op_runs_on_tpus_only_survives() -> None:
+def test_dump_tpu_only_reason_is_lossless() -> None:
     why = "it is the end of a queue: of one that is on the chip"
     op = dataclasses.replace(AWKWARD, kernels=(), tpu_only=why)
     path = load.op_path(Path("x"), op.group, op.name)
@@ -196,7 +196,7 @@ attrs:
 """
 
 
-def test_documentation_survives_an_import(tmp_path: Path) -> None:
+def test_import_of_renewed_op_keeps_documentation(tmp_path: Path) -> None:
     path = place(tmp_path, "math", "Roll", WRITTEN)
     roll = op_defs()["Roll"]
     assert [arg.name for arg in roll.input_arg] == ["input", "shift", "axis"]
@@ -245,7 +245,7 @@ attrs:
     assert importer.import_ops([roll], tmp_path, "core").unchanged == (path,)
 
 
-def test_what_is_known_of_a_tpu_s_op_survives_an_import(tmp_path: Path) -> None:
+def test_with_facts_tpu_only_and_message_are_kept(tmp_path: Path) -> None:
     name, message = "WorkerHeartbeat", "tensorflow.WorkerHeartbeatRequest"
     path = place(
         tmp_path,
@@ -265,7 +265,7 @@ def test_what_is_known_of_a_tpu_s_op_survives_an_import(tmp_path: Path) -> None:
     assert [attr.message for attr in renewed.attrs] == [message, None]
 
 
-def test_a_replacement_survives_while_the_op_is_deprecated(tmp_path: Path) -> None:
+def test_import_of_deprecated_op_keeps_replacement(tmp_path: Path) -> None:
     text = (OPDEFS / "linalg" / "BatchSvd.yaml").read_text("utf-8")
     assert "replacement: Svd" in text and "version: 13" in text
     written = text.replace("version: 13", "version: 12")

@@ -98,13 +98,13 @@ def test_naming_of_base_class_members_reserves_them(
     "name",
     ["types", "dispatch", "numpy", "stack", "eager", "category", "bound", "dict"],
 )
-def test_what_it_only_mentions_is_free(name: str) -> None:
+def test_naming_of_mentioned_names_stays_free(name: str) -> None:
     """Attributes, modules on the way and keywords get into nobody's way."""
     assert naming.argument(name) == name
     assert naming.output(name) == name
 
 
-def test_an_input_may_have_the_name_of_what_is_caught() -> None:
+def test_naming_of_caught_error_reserves_argument_only() -> None:
     """Python unbinds it at the end of the clause; an output is an attribute."""
     assert naming.argument("error") == "error_"
     assert naming.output("error") == "error"

@@ -684,7 +684,7 @@ def link(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-def test_the_table_is_large_and_has_no_op_twice() -> None:
+def test_mistakes_table_has_each_op_once() -> None:
     assert len(MISTAKES) + len(PLACED) >= 100
     assert len({mistake.op for mistake in MISTAKES}) == len(MISTAKES)
 
@@ -705,7 +705,7 @@ def test_load_text_mistake_is_one_problem(mistake: Mistake, tmp_path: Path) -> N
     assert len(problems[0].message) < 400
 
 
-def test_a_parser_may_stop_before(tmp_path: Path) -> None:
+def test_load_all_deep_nesting_is_one_problem(tmp_path: Path) -> None:
     """Some stop where lists are nested a thousand deep, before they are composed."""
     place(tmp_path, "nn", "Deep", f"op: Deep\ninputs: {'[' * 5000}{']' * 5000}\n")
     ops, (problem,) = load.load_all(tmp_path)
@@ -763,14 +763,14 @@ def test_lint_reports_all_mistakes_in_one_run(
     assert [path.name for path in home.iterdir()] == ["opdefs"]
 
 
-def test_a_good_op_is_not_taken_for_another(tmp_path: Path) -> None:
+def test_load_all_reference_to_later_op_is_no_problem(tmp_path: Path) -> None:
     """References are to opdefs, not to those that happen to be read first."""
     place(tmp_path, "nn", "A", "op: A\ngroup: nn\ngradient_of: B\n")
     place(tmp_path, "nn", "B")
     assert load.load_all(tmp_path)[1] == []
 
 
-def test_a_byte_order_mark_and_foreign_line_ends_do_no_harm(tmp_path: Path) -> None:
+def test_load_all_byte_order_mark_and_crlf_are_accepted(tmp_path: Path) -> None:
     text = b"\xef\xbb\xbfop: A\r\ngroup: nn\r\nsummary: Text.\r\n"
     place(tmp_path, "nn", "A", text)
     ops, problems = load.load_all(tmp_path)
@@ -812,7 +812,7 @@ def test_committed_opdefs_have_no_mistakes() -> None:
         ("options: [{name: t, type: type, default: TInt32}]", "3:42", "'int32'?"),
     ],
 )
-def test_mistakes_are_told_in_words_of_what_was_written(
+def test_load_text_yaml_mistake_names_written_text(
     text: str, where: str, words: str
 ) -> None:
     content = f"op: X\ngroup: nn\n{text}\n".encode()

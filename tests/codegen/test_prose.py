@@ -45,14 +45,14 @@ def documented(summary: str, description: str = "") -> Op:
         ("Does.", "1. a\n2. b", ("Does.", "  1. a\n  2. b")),
     ],
 )
-def test_summary_and_description(
+def test_documented_text_gives_summary_and_description(
     summary: str, description: str, expected: tuple[str | None, str | None]
 ) -> None:
     op = documented(summary, description)
     assert (op.summary, op.description) == expected
 
 
-def test_sections_become_documentation_of_arguments() -> None:
+def test_documented_sections_become_docs_of_arguments() -> None:
     op = documented(
         "Does.",
         "    What it does.\n\n    Args:\n      x: A number,\n        or none.\n"
@@ -67,7 +67,7 @@ def test_sections_become_documentation_of_arguments() -> None:
     )
 
 
-def test_sections_that_are_indented_and_a_result_without_its_name() -> None:
+def test_documented_indented_sections_and_unnamed_result_are_read() -> None:
     op = documented(
         "Does.",
         "What it does.\n\n  Args:\n    x: A number.\n  Returns:\n    What came.\n\n"
@@ -77,11 +77,11 @@ def test_sections_that_are_indented_and_a_result_without_its_name() -> None:
     assert op.description == "What it does.\n\n  Args:\n    x: code\n\nEnd."
 
 
-def test_a_text_of_its_own_goes_before_a_section() -> None:
+def test_documented_own_description_precedes_section() -> None:
     parts = {**PARTS, "input_arg": [{"name": "x", "description": "Its own."}]}
     op_def = op_def_pb2.OpDef(name="Odd", description="Args:\n  x: Not.", **parts)
     assert prose.documented(OP, op_def).inputs[0].doc == "Its own."
 
 
-def test_wrapping_anew_is_no_edit() -> None:
+def test_digest_of_rewrapped_text_is_equal() -> None:
     assert prose.digest("a b\n  c") == prose.digest("a\nb c") != prose.digest("a bc")

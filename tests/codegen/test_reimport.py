@@ -106,7 +106,7 @@ def new_op_def(*inputs: str) -> Any:
     )
 
 
-def test_comments_stay_wherever_they_stand(tmp_path: Path) -> None:
+def test_import_of_changed_op_keeps_comments(tmp_path: Path) -> None:
     path = place(tmp_path, "audio", "Mix", OLD)
     three = new_op_def("samples", "gone", "count")
     done = importer.import_ops([three], tmp_path)
@@ -118,7 +118,7 @@ def test_comments_stay_wherever_they_stand(tmp_path: Path) -> None:
     assert again.unchanged == (path,)
 
 
-def test_nothing_that_is_no_comment_is_taken_for_one() -> None:
+def test_comments_texts_skips_quoted_hashes() -> None:
     text = (
         "op: 'a # b' # c\nsummary: \"# d\"\n"
         "description: |\n  # e\n  f # g\nunchecked: a#h\n"
@@ -148,7 +148,9 @@ OP = Op(
         ((Arg("x", dtype=FLOAT), Arg("j", dtype=INT), Arg("i", dtype=INT)), {}),
     ],
 )
-def test_renamed_inputs(inputs: tuple[Arg, ...], expected: dict[str, str]) -> None:
+def test_renamed_find_pairs_inputs(
+    inputs: tuple[Arg, ...], expected: dict[str, str]
+) -> None:
     new = Op("Foo", "nn", inputs, OP.outputs, OP.attrs)
     assert renamed.find(OP, new) == expected
 
@@ -162,7 +164,7 @@ def test_renamed_inputs(inputs: tuple[Arg, ...], expected: dict[str, str]) -> No
         ((("way", 1), ("path", 1), ("size", 2)), {}),
     ],
 )
-def test_renamed_attrs(
+def test_renamed_find_pairs_attrs(
     attrs: tuple[tuple[str, int], ...], expected: dict[str, str]
 ) -> None:
     new = tuple(Attr(name, AttrKind("int"), value) for name, value in attrs)
@@ -170,7 +172,7 @@ def test_renamed_attrs(
     assert found == expected
 
 
-def test_shapes_and_words_follow() -> None:
+def test_renamed_apply_changes_shapes_and_prose() -> None:
     op = renamed.apply(OP, {"k": "width"})
     assert [arg.shape for arg in op.args()] == ["n width", None, "n width"]
     assert op.description == "Of `x`, x and `width`."
@@ -178,7 +180,7 @@ def test_shapes_and_words_follow() -> None:
     assert renamed.apply(OP, {"x": "n"}).inputs[0].shape == "n k"
 
 
-def test_ops_that_are_gone_are_named_or_removed(tmp_path: Path) -> None:
+def test_import_of_removed_op_names_or_prunes_opdef(tmp_path: Path) -> None:
     gone, kept = (place(tmp_path, "audio", name) for name in ("Gone", "Kept"))
     op_defs = [op_def_pb2.OpDef(name="Kept")]
     assert importer.import_ops(op_defs, tmp_path).absent == (gone,)
@@ -188,6 +190,6 @@ def test_ops_that_are_gone_are_named_or_removed(tmp_path: Path) -> None:
     assert load.load_text(kept.read_bytes(), kept)[1] == []
 
 
-def test_an_opdef_without_comments_is_carried_as_it_is() -> None:
+def test_comments_carry_without_comments_returns_text() -> None:
     text = dump.dump(OP)
     assert comments.carry(text, text, {}) == text

@@ -29,7 +29,7 @@ def test_schema_file_is_as_generated() -> None:
     VALIDATOR.check_schema(json.loads(text))
 
 
-def test_what_is_by_hand_is_said_of_the_same_keys_everywhere() -> None:
+def test_schema_keys_by_hand_equal_form() -> None:
     top = schema.schema()
     tables = [
         top["properties"]["deprecated"],
@@ -73,7 +73,7 @@ def test_schema_accepts_every_opdef() -> None:
         (("options", 0), "minimum", "one"),
     ],
 )
-def test_mistakes_are_found(where: tuple[Any, ...], key: str, value: Any) -> None:
+def test_schema_rejects_mistakes(where: tuple[Any, ...], key: str, value: Any) -> None:
     document = copy.deepcopy(example())
     VALIDATOR.validate(document)
     part = document

@@ -83,13 +83,13 @@ def op(**given: str) -> Op:
         ("window(n, 3, strides[0], format)", "(window(n, 3, strides[0], format),)"),
     ],
 )
-def test_means(shape: str, expected: str) -> None:
+def test_read_shape_gives_expression(shape: str, expected: str) -> None:
     found, problems = shapes.read(op(a=shape))
     assert problems == []
     assert found.inputs == {"a": expected}
 
 
-def test_what_differs_in_a_list() -> None:
+def test_read_list_indexes_give_indexed_symbols() -> None:
     found, problems = shapes.read(
         op(parts="n[i] *x[i] r", y="sum(n) r", ys="*shapes[i] *x[i]")
     )
@@ -104,20 +104,20 @@ def test_what_differs_in_a_list() -> None:
     }
 
 
-def test_what_names_stand_for() -> None:
+def test_read_names_are_sizes_attrs_or_values() -> None:
     found, _ = shapes.read(op(a="a *rest", size="2", y="a size[0] block _found *rest"))
     assert set(found.symbols) == {"a", "rest", "_found"}
     assert found.attrs == {"block"}
     assert found.values == {"size"}
 
 
-def test_an_input_that_its_own_shape_names_is_no_value() -> None:
+def test_read_input_named_in_own_shape_is_no_value() -> None:
     found, _ = shapes.read(op(size="*size", y="*size"))
     assert found.values == frozenset() and set(found.symbols) == {"size"}
 
 
 @every_op_by_group()
-def test_the_runtime_takes_the_same_inputs_for_values(names: list[str]) -> None:
+def test_values_used_of_every_op_equals_read(names: list[str]) -> None:
     def check(name: str) -> None:
         (path,) = OPDEFS.glob(f"*/{name}.yaml")
         found, problems = load.load_text(path.read_bytes(), path)
@@ -129,12 +129,12 @@ def test_the_runtime_takes_the_same_inputs_for_values(names: list[str]) -> None:
     check_each(names, check)
 
 
-def test_a_condition_names_no_size() -> None:
+def test_read_condition_adds_no_size() -> None:
     found, problems = shapes.read(op(size="scalar where size > 1", y="size"))
     assert problems == [] and found.values == {"size"}
 
 
-def test_handles() -> None:
+def test_read_handle_shape_gives_of() -> None:
     found, problems = shapes.read(op(handle="scalar of *v", a="*v"))
     assert problems == []
     assert found.inputs["handle"] == "of((), (*v,))"
@@ -167,13 +167,13 @@ def test_handles() -> None:
         ("block[0]", 0, "has no parts"),
     ],
 )
-def test_refused(shape: str, offset: int, words: str) -> None:
+def test_read_bad_shape_is_one_problem(shape: str, offset: int, words: str) -> None:
     _, problems = shapes.read(op(a=shape))
     assert [(one.arg, one.offset) for one in problems] == [("a", offset)]
     assert words in problems[0].message
 
 
-def test_outputs_name_no_new_sizes() -> None:
+def test_read_output_with_new_size_is_problem() -> None:
     _, (problem,) = shapes.read(op(a="rows *rest", y="row"))
     assert problem.arg == "y"
     assert "did you mean 'rows'?); a size that values decide is '_' or '_row'" in (
@@ -189,14 +189,16 @@ def test_outputs_name_no_new_sizes() -> None:
         ("shape: >-\n      m\n      spread(m)", 5, 12),
     ],
 )
-def test_is_told_where(written: str, line: int, column: int) -> None:
+def test_load_text_shape_problem_has_line_and_column(
+    written: str, line: int, column: int
+) -> None:
     text = f"op: Odd\ngroup: nn\ninputs:\n  - name: a\n    {written}\n    type: float\n"
     _, (problem,) = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
     assert (problem.line, problem.column) == (line, column)
     assert "'shape' of 'a': 'spread(m)' calls no function" in problem.message
 
 
-def test_a_text_that_begins_with_a_star_wants_quotes() -> None:
+def test_load_text_unquoted_star_asks_for_quotes() -> None:
     text = "op: Odd\ngroup: nn\ninputs:\n  - {name: a, type: float, shape: *x}\n"
     _, (problem,) = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
     assert "put a text that begins with * in quotes" in problem.message
@@ -230,7 +232,7 @@ attrs:
         (f"truncated: {{l: int32}}\n{INPUT}", "3:12", "a list or a reference"),
     ],
 )
-def test_other_keys(body: str, where: str, words: str) -> None:
+def test_load_text_bad_check_key_is_problem(body: str, where: str, words: str) -> None:
     text = f"op: Odd\ngroup: nn\n{body}"
     _, problems = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
     assert f"{problems[0].line}:{problems[0].column}" == where

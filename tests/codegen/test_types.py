@@ -18,7 +18,7 @@ from opwright_codegen.types import (
 )
 
 
-def test_a_type_is_spelled_and_taken_apart() -> None:
+def test_pytype_nested_is_spelled_and_walked() -> None:
     variable = PyType("T")
     literal = named("Literal", PyType('"Output, [x]"'))
     one = named("tuple", named("Output", variable) | literal, PyType("..."))
@@ -28,7 +28,7 @@ def test_a_type_is_spelled_and_taken_apart() -> None:
     assert variable in one.walk() and PyType("Output") not in one.walk()
 
 
-def test_alternatives() -> None:
+def test_either_and_one_of_dtypes_spell_alternatives() -> None:
     assert either([named("int")]) == named("int")
     assert str(either([named("int"), named("bool")])) == "int | bool"
     assert str(one_of_dtypes(None)) == "TType"
@@ -39,12 +39,12 @@ def test_alternatives() -> None:
     assert {part.module for part in one_of_dtypes(tuple(DTYPES)).args} == {RUNTIME}
 
 
-def test_types_of_an_unknown_name_are_refused() -> None:
+def test_named_unknown_name_raises() -> None:
     with pytest.raises(KeyError):
         named("Iterator")
 
 
-def test_role_of_every_attr_is_one() -> None:
+def test_op_role_of_each_attr_is_expected() -> None:
     dtype = DTypeName("float")
     op = Op(
         name="Some",

@@ -482,7 +482,7 @@ def test_before_anything_is_configured() -> None:
         raises(Precondition, call, "TPUEmbedding", "ConfigureTPUEmbedding")
 
 
-def test_an_optimizer_without_a_public_rule_refuses_updates_only() -> None:
+def test_optimizer_without_formula_refuses_updates_only() -> None:
     facts = native.embedding_optimizers()
     field = next(one["field"] for one in facts if not one["formula"])
     parameters = optimizer("stochastic_gradient_descent")
@@ -501,7 +501,7 @@ def test_an_optimizer_without_a_public_rule_refuses_updates_only() -> None:
         )
 
 
-def test_a_table_without_a_learning_rate_refuses_updates_only() -> None:
+def test_table_without_learning_rate_refuses_updates_only() -> None:
     parameters = optimizer("adagrad")
     parameters.ClearField("learning_rate")
     system = System([Table(4, 2, parameters)], [Feature(0, (3,), "dense")])

@@ -38,7 +38,7 @@ def trained(optimizer: Any) -> Program:
     return program
 
 
-def test_to_serving_and_back(tmp_path: Path) -> None:
+def test_checkpoint_through_serving_keeps_tables(tmp_path: Path) -> None:
     program = trained(tpu_embedding.Adagrad(0.5))
     tables = program.tables()
     assert np.abs(tables["films"] - WEIGHTS).max() > 0.1
@@ -72,7 +72,7 @@ def test_to_serving_and_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], tables[name])
 
 
-def test_restored_over_what_was_trained(tmp_path: Path) -> None:
+def test_checkpoint_restored_over_training_gives_saved_tables(tmp_path: Path) -> None:
     program = trained(tpu_embedding.Adagrad(0.5))
     checkpoint = tf.train.Checkpoint(embedding=program.embedding)
     path = checkpoint.save(tmp_path / "first")
@@ -85,7 +85,7 @@ def test_restored_over_what_was_trained(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values, first[name])
 
 
-def test_saved_asynchronously(tmp_path: Path) -> None:
+def test_checkpoint_saved_asynchronously_has_tables(tmp_path: Path) -> None:
     program = trained(tpu_embedding.Adagrad(0.5))
     options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
     checkpoint = tf.train.Checkpoint(embedding=program.embedding)
@@ -98,7 +98,7 @@ def test_saved_asynchronously(tmp_path: Path) -> None:
         assert any(np.array_equal(values, expected) for values in found)
 
 
-def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
+def test_checkpoint_in_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
     """As if nothing had happened: every table, every slot, pipelined as well."""
     expected = {}
     for pipelined in (False, True):
@@ -120,7 +120,9 @@ def test_a_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("midst", [False, True], ids=["as it begins", "in its midst"])
-def test_a_kill_while_saving(midst: bool, tmp_path: Path) -> None:
+def test_checkpoint_killed_while_saving_keeps_previous(
+    midst: bool, tmp_path: Path
+) -> None:
     """The checkpoint before stays, whole, and is the latest."""
     command = [sys.executable, "-m", "embedding.support.trainings", "save", tmp_path]
     with subprocess.Popen(

@@ -100,7 +100,7 @@ def test_without_features() -> None:
     assert [one.num_features for one in made.table_descriptor] == [2, 1]
 
 
-def test_what_all_optimizers_share() -> None:
+def test_optimizer_common_arguments_are_in_message() -> None:
     optimizer = tpu.Momentum(
         0.1,
         momentum=0.75,
@@ -172,7 +172,7 @@ def test_every_optimizer_is_here() -> None:
 
 
 @pytest.mark.parametrize("field", OPTIMIZERS)
-def test_an_optimizer_s_message(field: str) -> None:
+def test_optimizer_message_has_hyperparameters(field: str) -> None:
     optimizer, text = OPTIMIZERS[field]
     message = config(table(optimizer=optimizer, dimension=1)).message
     parameters = message.table_descriptor[0].optimization_parameters
@@ -182,7 +182,7 @@ def test_an_optimizer_s_message(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", OPTIMIZERS)
-def test_the_engine_takes_an_optimizer_and_its_defaults(field: str) -> None:
+def test_configure_tpu_embedding_takes_optimizer_and_defaults(field: str) -> None:
     given, _ = OPTIMIZERS[field]
     default = given if field == "frequency_estimator" else type(given)()
     tables = [
@@ -279,7 +279,7 @@ def test_constants_need_no_learning_rates() -> None:
     assert config(table()).current_learning_rates() == []
 
 
-def test_the_message_by_the_name_people_know() -> None:
+def test_dynamic_learning_rate_sets_tag_of_message() -> None:
     rate = tpu.DynamicLearningRate(tag=7)
     message = config(table()).message
     learning_rate = message.table_descriptor[0].optimization_parameters.learning_rate
@@ -287,7 +287,7 @@ def test_the_message_by_the_name_people_know() -> None:
     assert learning_rate.dynamic.tag == 7
 
 
-def test_an_op_takes_the_message() -> None:
+def test_configure_tpu_embedding_op_takes_message() -> None:
     made = config(table())
     with tf.Graph().as_default():
         op = tpu.ConfigureTPUEmbedding.create(Scope.current(), made.message)
@@ -428,7 +428,9 @@ REFUSED: dict[str, tuple[Callable[[], EmbeddingConfig], str]] = {
 
 
 @pytest.mark.parametrize(("build", "message"), REFUSED.values(), ids=list(REFUSED))
-def test_what_is_refused(build: Callable[[], EmbeddingConfig], message: str) -> None:
+def test_embedding_config_bad_argument_is_refused(
+    build: Callable[[], EmbeddingConfig], message: str
+) -> None:
     with pytest.raises(OpAttrError) as caught:
         build()
     assert str(caught.value) == f"ConfigureTPUEmbedding: {message}"
@@ -441,6 +443,6 @@ def test_replaced_values_are_checked_too() -> None:
         dataclasses.replace(made, num_hosts=-1)
 
 
-def test_a_frequency_estimator_needs_to_know_the_step() -> None:
+def test_frequency_estimator_without_step_function_raises() -> None:
     with pytest.raises(TypeError, match="step must be a function"):
         tpu.FrequencyEstimator(3, 0.5, 100, 5)  # type: ignore[arg-type]

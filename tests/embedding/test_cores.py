@@ -38,12 +38,12 @@ def test_on_cores(case: str) -> None:
 
 
 @pytest.mark.parametrize("cores", [0, -1, True, 2.0, "4", None])
-def test_a_number_of_cores(cores: object) -> None:
+def test_software_strategy_bad_cores_raises(cores: object) -> None:
     with pytest.raises(ValueError, match="cores must be an int of at least 1, not"):
         tpu.software_strategy(cores=cores)  # type: ignore[arg-type]
 
 
-def test_a_host_has_one_core() -> None:
+def test_software_strategy_cores_with_hosts_raises() -> None:
     spec = tf.train.ClusterSpec({"worker": ["localhost:1", "localhost:2"]})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="worker", task_id=0

@@ -140,7 +140,7 @@ def test_sharded_data_is_whole_on_one_device() -> None:
         assert vector.numpy().tolist() == list(range(count))
 
 
-def test_the_variant_is_kept_and_written() -> None:
+def test_dedup_variant_in_dataset_and_bytes_keeps_data() -> None:
     """It is an element of a data set, and goes through bytes."""
     mask = serialized([[0, 2], [1, 2]])
     merged = tpu.merge_dedup_data([5, 6], [7.0, 8.0], mask)
@@ -235,7 +235,7 @@ def test_lengths_that_the_cores_do_not_divide() -> None:
     )
 
 
-def test_a_variant_of_others() -> None:
+def test_split_dedup_data_foreign_variant_is_refused() -> None:
     other = tf.raw_ops.EmptyTensorList(
         element_shape=-1, max_num_elements=1, element_dtype=tf.int32
     )

@@ -71,7 +71,7 @@ def test_every_op_of_the_family_is_in_the_table() -> None:
             assert re.match(r"TPU only: \w.{20}", runs), name
 
 
-def test_the_table_of_optimizers_has_every_field_of_the_message() -> None:
+def test_optimizer_table_lists_every_message_field() -> None:
     descriptor: Any = tpu.TPUEmbeddingConfiguration.TableDescriptor.DESCRIPTOR
     parameters = descriptor.fields_by_name["optimization_parameters"].message_type
     fields = [one.name for one in parameters.oneofs_by_name["parameters"].fields]

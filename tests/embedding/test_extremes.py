@@ -151,7 +151,9 @@ def tried(call: Callable[[], object]) -> str:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-def test_a_step_leaves_finite_numbers_or_all_as_it_was(step: dict[str, Any]) -> None:
+def test_step_extreme_values_leave_finite_tables_or_no_change(
+    step: dict[str, Any],
+) -> None:
     parameters, state = step["parameters"], step["state"]
     name = parameters.WhichOneof("parameters")
     system = System(
@@ -257,7 +259,7 @@ def test_numbers_that_do_not_overflow_are_the_references(name: str, seed: int) -
         assert (error <= 3e-6 * size)[:, tame].all(), slot
 
 
-def test_what_overflows_ends_at_the_ends_of_float32() -> None:
+def test_step_overflow_saturates_at_float32_limits() -> None:
     """By hand: the gradient, a slot, the weight."""
 
     def stepped(name: str, w: float, slots: list[float], g: float, **more: Any) -> Any:

@@ -172,7 +172,7 @@ def test_ctrl_c_ends_an_enqueue(pressed: Press) -> None:
         end_of(lambda: enqueue(system, batch), pressed(0.3))
 
 
-def test_a_long_wait_says_what_for() -> None:
+def test_receive_long_wait_logs_reason() -> None:
     """After ten seconds, in the log."""
     script = """
 import threading
@@ -216,7 +216,7 @@ def test_batches_without_activations_are_not_received() -> None:
         assert tpu.embedding_step_count() == 1
 
 
-def test_a_core_does_not_run_ahead_without_end() -> None:
+def test_send_core_far_ahead_is_refused() -> None:
     system = small(
         mode=TPUEmbeddingConfiguration.BACKWARD_PASS_ONLY, num_tensor_cores=2
     )
@@ -233,7 +233,7 @@ def test_a_core_does_not_run_ahead_without_end() -> None:
 
 
 @pytest.mark.parametrize("config", [b"\xff", b"\x0a\x02\x08\x01"])
-def test_a_refused_configuration_changes_nothing(config: bytes) -> None:
+def test_configure_refused_changes_nothing(config: bytes) -> None:
     system = small()
     rng = np.random.default_rng(0)
     with configured(system) as proto:
@@ -248,7 +248,7 @@ def test_a_refused_configuration_changes_nothing(config: bytes) -> None:
         assert len(receive(system, proto)) == 1
 
 
-def test_an_eager_run_that_fails_leaves_no_batch() -> None:
+def test_run_failing_eagerly_leaves_no_batch() -> None:
     """The next step does not get its batch; more than a step's batches are told of."""
     embedding = tf.tpu.experimental.embedding
     strategy = tpu.software_strategy()
@@ -293,7 +293,7 @@ def test_an_eager_run_that_fails_leaves_no_batch() -> None:
     assert tpu.drop_embedding_batches() == 0
 
 
-def test_what_cannot_be_known_is_told() -> None:
+def test_receive_after_failed_noinline_function_names_left_batch() -> None:
     """A function that is not inlined does not see how its caller ends."""
     system = small()
     rng = np.random.default_rng(0)
@@ -337,7 +337,7 @@ def test_steps_are_left_where_they_were_entered() -> None:
         assert tpu.drop_embedding_batches() == 1
 
 
-def test_the_step_count_asks_for_a_configuration() -> None:
+def test_embedding_step_count_without_configuration_raises() -> None:
     tpu.shutdown_distributed_tpu()
     for function in (tpu.embedding_step_count, tpu.drop_embedding_batches):
         with pytest.raises(RuntimeError, match="no embeddings are configured"):

@@ -14,7 +14,7 @@ from support.processes import run_program
 from support.tiers import KILLS
 
 
-def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
+def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
     """1, 2 and 4 processes; and from a checkpoint that another number of them wrote.
 
     SGD with a learning rate that changes, Adagrad, Adam and FTRL, 100 steps.
@@ -46,7 +46,7 @@ def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
         assert (int(number) > 0) == (hosts != "1")
 
 
-def test_a_step_that_one_host_refuses(tmp_path: Path) -> None:
+def test_hosts_step_refused_by_one_is_taken_by_none(tmp_path: Path) -> None:
     """No host takes it, all are told why, and the next one goes on.
 
     An id that is no row, a gradient that is not finite, and an assert between the two.
@@ -103,7 +103,7 @@ def test_hosts_with_other_programs_are_refused_by_name(
         assert "all hosts must run the same program" in told
 
 
-def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
+def test_hosts_stopped_host_is_named(tmp_path: Path) -> None:
     """It is stopped, for more than the 5 s that the others wait for it."""
     done = run_program("embedding.support.hosts", tmp_path, "stopped", timeout=200)
     ((_, others, named, told, seconds),) = blows(done.stdout)
@@ -121,7 +121,7 @@ def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
         ("SIGSTOP", 3, "summing"),
     ],
 )
-def test_a_lost_connection_names_who_is_at_its_other_end(
+def test_hosts_lost_connection_names_peer(
     tmp_path: Path, blow: str, hosts: int, what: str
 ) -> None:
     """What passes on all that two hosts send each other ends; or it stands still."""

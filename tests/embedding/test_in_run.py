@@ -69,7 +69,7 @@ FOR_ONE_CORE = "is for one core, and the strategy has 2"
     ],
 )
 @pytest.mark.parametrize("kind", ["strict", "lenient"])
-def test_a_replica_has_its_own_step_or_an_error(
+def test_replica_step_gives_expected_result_or_error(
     found: dict[str, Any], case: str, kind: str, strict: Any, lenient: Any
 ) -> None:
     expected = strict if kind == "strict" else lenient

@@ -92,7 +92,7 @@ def test_slots_of_a_keras_optimizer(found: dict[str, Any]) -> None:
     assert found["slots"]["accumulators"] > 0.1
 
 
-def test_a_saved_model_goes_on_in_another(found: dict[str, Any]) -> None:
+def test_saved_model_loaded_anew_predicts_equal_values(found: dict[str, Any]) -> None:
     trained = found["adagrad"]["here"]["again"]
     assert found["loaded"] == trained
     assert trained != found["adagrad"]["here"]["predict"][: len(trained)]
@@ -101,7 +101,7 @@ def test_a_saved_model_goes_on_in_another(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "found", [("keras-rs", place) for place in PLACES], indirect=True
 )
-def test_a_loop_over_ragged_data(found: dict[str, Any]) -> None:
+def test_training_loop_ragged_data_equals_plain_keras(found: dict[str, Any]) -> None:
     """Keras 3 hands no layer any in fit; the other library has them there."""
     assert found["loop"]["here"] == pytest.approx(found["loop"]["plain"], rel=1e-6)
 
@@ -111,9 +111,7 @@ def test_a_loop_over_ragged_data(found: dict[str, Any]) -> None:
     [(keras, 1.0 + 4.0), (tf_keras, (1.0 + 2.0) ** 2)],
     ids=["keras", "tf_keras"],
 )
-def test_what_adagrad_makes_of_an_id_that_is_there_twice(
-    library: Any, square: float
-) -> None:
+def test_adagrad_duplicate_id_adds_expected_square(library: Any, square: float) -> None:
     """Tables are held against a plain model of Keras 3 that has dense gradients."""
     variable = library.Variable([1.0]) if library is keras else tf.Variable([1.0])
     gradient = tf.IndexedSlices(tf.constant([1.0, 2.0]), tf.constant([0, 0]), [1])

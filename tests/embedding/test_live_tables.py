@@ -88,7 +88,7 @@ def test_optimizers_that_no_op_retrieves_alone() -> None:
     np.testing.assert_array_equal(tpu.table("a").rows, WEIGHTS)
 
 
-def test_what_is_asked_in_vain() -> None:
+def test_table_unknown_or_unconfigured_raises() -> None:
     tpu.software_strategy()
     with pytest.raises(RuntimeError, match="no embeddings are configured"):
         tpu.table("films")

@@ -123,7 +123,7 @@ def test_sequences(kind: str) -> None:
     check(features, {"watched": make(BAGS), "seen": make(BAGS)})
 
 
-def test_a_ragged_feature_by_position() -> None:
+def test_lookup_ragged_feature_by_position_pads_with_zeros() -> None:
     """Its output's shape says how many positions a sample has."""
     films = table(WEIGHTS, "films")
     feature = tpu_embedding.FeatureConfig(films, output_shape=[4, 3])

@@ -217,7 +217,7 @@ def test_enqueue_of_an_array_says_what_it_takes() -> None:
         program()
 
 
-def test_a_smaller_last_batch_names_the_feature_and_the_remedy() -> None:
+def test_enqueue_smaller_last_batch_names_feature_and_remedy() -> None:
     made = Made()
     made.look_up(tf.constant([1, 2, 3, 4]))
     with pytest.raises(

@@ -144,7 +144,9 @@ def test_two_names_in_a_function(program: Program) -> None:
         ("other", "more than once.* 2 times enqueued"),
     ],
 )
-def test_what_a_name_cannot_settle(program: Program, lacks: str, words: str) -> None:
+def test_named_lookup_with_ambiguous_name_is_refused(
+    program: Program, lacks: str, words: str
+) -> None:
     """As on a TPU: a name is of one lookup, whose ops are in one function."""
 
     @tf.function

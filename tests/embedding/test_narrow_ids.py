@@ -101,7 +101,7 @@ def test_ids_of_int64_stay(graphs: Callable[[], Any]) -> None:
         np.testing.assert_array_equal(found[name], FILMS[[3, 3, 0, 11]])
 
 
-def test_what_is_wrong_is_told_all_the_same() -> None:
+def test_narrow_ids_out_of_range_are_refused() -> None:
     made = program(1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0, 12\), id 1 is 12"):
         made.look_up({"0": tf.constant([0, 12, 0, 0], tf.int32)})
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_told_all_the_same() -> None:
         made.look_up({"0": tf.constant([0, 0, -1, 0], tf.int32)})
 
 
-def test_what_ids_wait_for_comes_before_them(graphs: Callable[[], Any]) -> None:
+def test_narrow_ids_keep_control_dependencies(graphs: Callable[[], Any]) -> None:
     """A reshape behind an assertion is not passed, what comes after it is."""
     tpu.software_strategy()
     films = tpu.EmbeddingTable("films", 12, 5, tpu.Momentum(0.1))

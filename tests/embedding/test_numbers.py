@@ -354,7 +354,7 @@ def test_work_that_is_cut_up(isa: str, name: str, accumulate: bool) -> None:
                     )
 
 
-def test_the_same_steps_give_the_same_bits(isa: str) -> None:
+def test_steps_repeated_give_equal_bits(isa: str) -> None:
     """However threads share them."""
     system = large_system("adagrad", True)
     results = []

@@ -130,7 +130,7 @@ def test_receive_first_in_a_function() -> None:
         run.check_tables(3)
 
 
-def test_a_waiting_receive_is_served(pool: ThreadPoolExecutor) -> None:
+def test_receive_before_enqueue_is_served(pool: ThreadPoolExecutor) -> None:
     run = Run(small(), 1)
     with configured(run.system) as proto:
         load(run.system, run.tables)
@@ -155,7 +155,7 @@ def test_several_batches_in_flight(pipelined: bool) -> None:
         run.check_tables(6)
 
 
-def test_a_step_waits_for_the_update_before_it(pool: ThreadPoolExecutor) -> None:
+def test_receive_waits_for_previous_update(pool: ThreadPoolExecutor) -> None:
     run = Run(small(), 2)
     with configured(run.system) as proto:
         load(run.system, run.tables)
@@ -168,7 +168,7 @@ def test_a_step_waits_for_the_update_before_it(pool: ThreadPoolExecutor) -> None
         run.check(second.result(SOON), 1, 1)
 
 
-def test_a_pipelined_step_waits_for_the_update_before_the_last(
+def test_receive_pipelined_waits_for_update_before_previous(
     pool: ThreadPoolExecutor,
 ) -> None:
     run = Run(small(pipeline_execution_with_tensor_core=True), 3)
@@ -268,7 +268,7 @@ def test_one_thread_enqueues_and_another_trains(
             )
 
 
-def test_a_full_queue_makes_enqueue_wait(pool: ThreadPoolExecutor) -> None:
+def test_enqueue_full_queue_waits(pool: ThreadPoolExecutor) -> None:
     run = Run(small(), 1)
     with configured(run.system) as proto:
         for _ in range(MOST_QUEUED):
@@ -335,7 +335,7 @@ def test_cancelled_enqueue(pool: ThreadPoolExecutor) -> None:
         shutdown_distributed_tpu()
 
 
-def test_a_session_gives_up_in_time() -> None:
+def test_receive_session_timeout_raises_deadline_exceeded() -> None:
     system = small()
     with configured(system) as proto, tf.Graph().as_default() as graph:
         outputs = receive(system, proto)
@@ -348,7 +348,7 @@ def test_a_session_gives_up_in_time() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_waits_ends_with_the_configuration(
+def test_receive_waiting_ends_with_configuration(
     pool: ThreadPoolExecutor, again: bool
 ) -> None:
     run = Run(small(), 1)

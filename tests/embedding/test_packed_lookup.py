@@ -102,7 +102,7 @@ def test_any_number_of_samples(split: bool, weighted: bool, combiner: Combiner) 
             np.testing.assert_allclose(found, np.hstack(expected), rtol=2e-6, atol=2e-6)
 
 
-def test_the_same_as_the_op() -> None:
+def test_packed_lookup_equals_op() -> None:
     """A call that is no op's finds what the op finds, on the CPU, and lets go of it."""
     program()
     rng = np.random.default_rng(3)

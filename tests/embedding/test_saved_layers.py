@@ -58,7 +58,7 @@ def of(found: dict[str, dict[str, Any]], library: str) -> dict[str, Any]:
         ("tensorflow-recommenders", "weights.h5", OLD_KIND),
     ],
 )
-def test_a_file_of_keras_has_the_tables_or_is_refused(
+def test_keras_file_has_tables_or_is_refused(
     found: dict[str, dict[str, Any]], library: str, file: str, expected: str
 ) -> None:
     came = of(found, library)[file]

@@ -58,7 +58,7 @@ def dataset(context: Any = None) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
 
-def test_it_is_a_tpu_strategy_of_one_core() -> None:
+def test_software_strategy_is_tpu_strategy_of_one_core() -> None:
     strategy = tpu.software_strategy()
     assert isinstance(strategy, tf.distribute.TPUStrategy)
     assert strategy.num_replicas_in_sync == 1
@@ -72,7 +72,7 @@ def test_it_is_a_tpu_strategy_of_one_core() -> None:
 
 
 @pytest.mark.parametrize("how", ["from_function", "dataset"])
-def test_the_loop_of_tpu_embedding_s_documentation(how: str) -> None:
+def test_tpu_embedding_documented_loop_trains(how: str) -> None:
     """Enqueue outside of run, in a loop within a tf.function."""
     made = Setup()
     strategy, embedding = made.strategy, made.embedding
@@ -112,7 +112,7 @@ def test_the_loop_of_tpu_embedding_s_documentation(how: str) -> None:
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_a_loop_in_the_graph_keeps_steps_apart(pipelined: bool) -> None:
+def test_graph_loop_keeps_steps_apart(pipelined: bool) -> None:
     """Row k gets the gradient of step k: no step takes ids that are another's."""
     steps = 200
     features = {
@@ -323,7 +323,7 @@ def test_mistakes_name_the_table_and_the_feature() -> None:
     )
 
 
-def test_it_needs_soft_placement() -> None:
+def test_software_strategy_without_soft_placement_raises() -> None:
     tf.config.set_soft_device_placement(False)
     try:
         with pytest.raises(RuntimeError, match="set_soft_device_placement"):
@@ -358,7 +358,7 @@ def test_gpus_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         tpu.software_strategy()
 
 
-def test_it_is_made_eagerly() -> None:
+def test_software_strategy_in_graph_raises() -> None:
     with tf.Graph().as_default(), pytest.raises(RuntimeError, match="eagerly"):
         tpu.software_strategy()
 
@@ -366,7 +366,7 @@ def test_it_is_made_eagerly() -> None:
 # The ops, through their classes and with a configuration of typed objects.
 
 
-def test_a_step_through_the_classes() -> None:
+def test_op_functions_step_updates_tables() -> None:
     def rate() -> float:
         return 0.5
 

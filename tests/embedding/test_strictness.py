@@ -212,9 +212,7 @@ def test_graphs_of_sessions_are_left_alone() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("where", ["around_run", "run", "within_run"])
-def test_a_step_that_is_to_be_compiled_is_refused_in_words(
-    where: str, strict: bool
-) -> None:
+def test_step_with_jit_compile_is_refused(where: str, strict: bool) -> None:
     made = Setup(strict)
 
     def step() -> Any:
@@ -260,7 +258,7 @@ def test_compile_with_jit_compile_is_refused_in_words(library: Any) -> None:
         model.fit(data(), verbose=0)
 
 
-def test_what_a_step_calls_with_activations_compiles() -> None:
+def test_dense_part_of_step_compiles() -> None:
     """As the words say: the dense part, with its gradients."""
     made = Setup(strict=True)
 
@@ -288,7 +286,7 @@ def test_what_a_step_calls_with_activations_compiles() -> None:
     )
 
 
-def test_a_program_without_tables_compiles_under_the_strategy() -> None:
+def test_program_without_tables_compiles_under_strategy() -> None:
     strategy = tpu.software_strategy()
 
     @tf.function(jit_compile=True)

@@ -62,7 +62,7 @@ def test_learning_rate() -> None:
     close(after(SGD(0.25), steps=2), WEIGHTS - 0.5 * summed())
 
 
-def test_a_learning_rate_that_is_a_function() -> None:
+def test_learning_rate_function_is_read_each_step() -> None:
     step = tf.Variable(0.0, trainable=False)
     films = table(WEIGHTS, "films")
     program = Program(
@@ -147,7 +147,7 @@ def test_low_dimensional_packing_status() -> None:
     close(after(optimizer), WEIGHTS - 0.5 * summed())
 
 
-def test_a_table_s_own_optimizer() -> None:
+def test_table_optimizer_overrides_default() -> None:
     """The example of SGD's page: 0.2 for one table, 0.1 for the other."""
     features = {
         "one": tpu_embedding.FeatureConfig(table(WEIGHTS, "one", optimizer=SGD(0.2))),
@@ -161,7 +161,7 @@ def test_a_table_s_own_optimizer() -> None:
     close(tables["two"], WEIGHTS - 0.1 * summed())
 
 
-def test_a_feature_without_a_gradient() -> None:
+def test_feature_without_gradient_stays_unchanged() -> None:
     films, people = table(WEIGHTS, "films"), table(WEIGHTS, "people")
     program = Program(
         {
@@ -221,7 +221,7 @@ def batches(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_training_with_several_features_a_table_and_mixed_optimizers() -> None:
+def test_training_shared_tables_and_mixed_optimizers_matches_numpy() -> None:
     """Ten steps with a dense layer on top, its gradients from a tape."""
     generator = np.random.default_rng(4)
     start = [generator.normal(size=s).astype(np.float32) for s in ((20, 6), (10, 4))]
@@ -356,12 +356,12 @@ def test_frequencies() -> None:
     close(tables["films/last_hit_step"][:, 0], np.array([9, 9, 5, 0], np.float32))
 
 
-def test_a_momentum_step() -> None:
+def test_momentum_two_steps_match_formula() -> None:
     """Two steps of one gradient: the second one has 0.9 of the first one on top."""
     close(after(tpu.Momentum(0.1, momentum=0.9), steps=2), WEIGHTS - 0.29 * summed())
 
 
-def test_a_batch_of_another_size_is_traced_anew() -> None:
+def test_look_up_ragged_batches_of_other_sizes_sums_rows() -> None:
     """Ragged ids keep their output's shape, however many there are."""
     films = table(WEIGHTS, "films", combiner="sum")
     program = Program({"seen": tpu_embedding.FeatureConfig(films)}, SGD(0.5))

@@ -138,7 +138,7 @@ for query in {queries}:
         ("SendTPUEmbeddingGradients", "SendTPUEmbeddingGradients"),
     ],
 )
-def test_names_come_first(query: str, first: str) -> None:
+def test_search_name_comes_first(query: str, first: str) -> None:
     found = opwright.search(query)
     assert found[0].name == first
     assert found[0].op_class is opwright.op_class(first)
@@ -178,7 +178,7 @@ def test_search_superseded_op_stands_behind_its_successor(
     assert found.index(newer) < found.index(older)
 
 
-def test_results_are_printed_as_a_table() -> None:
+def test_search_results_print_table() -> None:
     found = opwright.search("MatMul", 2)
     first, second = repr(found).split("\n")
     assert first.startswith("MatMul") and "opwright.linalg.mat_mul" in first
@@ -203,7 +203,7 @@ def test_results_are_printed_as_a_table() -> None:
         "^~[]",
     ],
 )
-def test_any_text_is_a_query(query: str) -> None:
+def test_search_any_text_returns_at_most_ten(query: str) -> None:
     assert len(opwright.search(query)) <= 10
 
 
@@ -216,7 +216,7 @@ def test_any_text_is_a_query(query: str) -> None:
         (("x", "3"), "limit"),
     ],
 )
-def test_what_is_no_query_is_refused(
+def test_search_bad_query_is_refused(
     arguments: tuple[object, ...], argument: str
 ) -> None:
     with pytest.raises(OpInputError) as refused:
@@ -224,7 +224,7 @@ def test_what_is_no_query_is_refused(
     assert refused.value.argument == argument
 
 
-def test_from_many_threads() -> None:
+def test_search_from_many_threads_finds_equal_results() -> None:
     found: list[str] = []
 
     def look() -> None:
@@ -250,7 +250,7 @@ def test_from_many_threads() -> None:
         ("tf.queue.FIFOQueue", {"FIFOQueueV2"}),
     ],
 )
-def test_ops_behind_a_function(name: str, ops: set[str]) -> None:
+def test_for_tf_function_lists_its_ops(name: str, ops: set[str]) -> None:
     assert {cls.OP_NAME for cls in opwright.for_tf(name)} == ops
 
 
@@ -316,7 +316,7 @@ def test_for_tf_composed_function_names_what_a_call_runs(
     assert wanted in [list(way) for way in opwright.for_tf(name).ways]
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_for_tf_unknown_name_suggests_close_one() -> None:
     with pytest.raises(OpUnknownError, match=r"tf\.nn\.softmax") as unknown:
         opwright.for_tf("tf.nn.softmx")
     assert unknown.value.given == "tf.nn.softmx"

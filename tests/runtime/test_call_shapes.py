@@ -77,11 +77,13 @@ def facts(**known: Any) -> Facts:
         ("(*(x if flag else y),)", {"x": (1,), "y": (2,), "Flag": False}, (2,)),
     ],
 )  # fmt: skip
-def test_comes_out(text: str, known: dict[str, Any], expected: object) -> None:
+def test_shapes_expression_gives_sizes(
+    text: str, known: dict[str, Any], expected: object
+) -> None:
     assert shapes(text, facts(**known)) == [expected]
 
 
-def test_what_is_open_may_be_either() -> None:
+def test_shapes_open_condition_gives_both_forms() -> None:
     assert shapes("either((), (n,))", facts(n=2)) == [(), (2,)]
     assert shapes("(1,) if flag else (2,)", facts(Flag=None)) == [(1,), (2,)]
     assert held("of((), (*v,))", facts(v=(2,))) == [(2,)]
@@ -135,7 +137,7 @@ def given(**sizes: tuple[int | None, ...]) -> list[Tensor]:
     return [Tensor(name, name, row) for name, row in sizes.items()]
 
 
-def test_binds_sizes() -> None:
+def test_match_binds_sizes() -> None:
     known = facts(Flip=True)
     match(MAT_MUL, given(a=(2, 3), b=(2, None)), known)
     assert known.sizes == {"k": 2, "m": 3}
@@ -148,7 +150,7 @@ def test_binds_sizes() -> None:
     assert known.sizes == {"n": {0: 0, 1: 1, 2: 2}, "r": 2}
 
 
-def test_the_form_that_fits_is_taken() -> None:
+def test_match_either_takes_fitting_form() -> None:
     known = Facts()
     match({"a": "either((), (n,))"}, given(a=(4,)), known)
     assert known.sizes == {"n": 4}
@@ -221,7 +223,7 @@ def test_the_form_that_fits_is_taken() -> None:
         ),
     ],
 )
-def test_says_what_does_not_fit(
+def test_match_misfit_names_sizes(
     expected: dict[str, str], sizes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(MismatchError) as refused:
@@ -230,7 +232,7 @@ def test_says_what_does_not_fit(
 
 
 @pytest.mark.parametrize("traced", [False, True])
-def test_calls_are_refused_in_words_of_the_shapes(traced: bool) -> None:
+def test_mat_mul_bad_shapes_error_names_sizes(traced: bool) -> None:
     call: Any = tf.function(mat_mul, autograph=False) if traced else mat_mul
     with pytest.raises(OpInputError) as refused:
         call(tf.ones((2, 4)), tf.ones((3, 5)))
@@ -316,6 +318,6 @@ def test_values_used_takes_names_of_own_shapes_for_sizes(
     assert values_used(expected, ("x", "y", "axis")) == used
 
 
-def test_it_is_an_error_of_tensorflow_as_well() -> None:
+def test_mat_mul_shape_error_is_invalid_argument_error() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         mat_mul(tf.ones((2, 4)), tf.ones((3, 5)))

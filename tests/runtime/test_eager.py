@@ -47,16 +47,16 @@ def same(actual, expected):
         (X, Convertible()),
     ],
 )
-def test_an_input_is_what_raw_ops_take(x, y):
+def test_create_eager_inputs_equal_raw_ops(x, y):
     same(AddV2.create(SCOPE, x, y).z, tf.raw_ops.AddV2(x=x, y=y))
 
 
 @pytest.mark.parametrize("first", [1, [1, 2], np.int64(3), [[1, 2], [3, 4]]])
-def test_a_plain_value_follows_the_tensor_after_it(first):
+def test_create_plain_value_takes_dtype_of_later_tensor(first):
     same(AddV2.create(SCOPE, first, X).z, tf.constant(first, tf.float32) + X)
 
 
-def test_an_op_with_one_output_is_a_tensor_to_tensorflow():
+def test_op_with_one_output_is_taken_as_tensor():
     op = AddV2.create(SCOPE, X, 1)
     same(tf.abs(op), X + 1)
     same(X + op, X + X + 1)
@@ -69,7 +69,7 @@ def test_an_op_with_one_output_is_a_tensor_to_tensorflow():
     assert op.as_output() is op.z
 
 
-def test_an_op_with_several_outputs_is_none():
+def test_op_with_several_outputs_is_refused_as_tensor():
     top = op_class("TopKV2").create(SCOPE, X, 1)
     with pytest.raises(ValueError, match=r"2 outputs: take one of values, indices"):
         tf.convert_to_tensor(top)
@@ -89,7 +89,7 @@ def test_outputs_have_the_op_def_s_names_and_lists():
 
 # Tensors go the fast way, values the slow one.
 @pytest.mark.parametrize("splits", [tf.constant([0, 2, 3], tf.int64), [0, 2, 3]])
-def test_a_list_output_beside_another(splits):
+def test_op_list_output_next_to_other_is_split(splits):
     op = op_class("RaggedGather").create(SCOPE, [splits], VALUES, [0], 1)
     expected = tf.raw_ops.RaggedGather(
         params_nested_splits=[splits],
@@ -113,7 +113,7 @@ def test_list_inputs():
         assert np.array_equal(one, expected)
 
 
-def test_an_empty_list_takes_the_default_dtype():
+def test_create_empty_list_takes_default_dtype():
     found = op_class("Sum").create(SCOPE, X, [])
     same(found.output, tf.raw_ops.Sum(input=X, axis=[]))
 
@@ -121,7 +121,7 @@ def test_an_empty_list_takes_the_default_dtype():
 @pytest.mark.parametrize(
     "dtype", [TInt64, tf.int64, "int64", np.int64, np.dtype("int64")]
 )
-def test_a_dtype_is_given_in_any_way(dtype):
+def test_create_dtype_argument_takes_every_form(dtype):
     same(Cast.create(SCOPE, X, dtype).y, tf.cast(X, tf.int64))
     same(Cast.create(SCOPE, [1.5], dtype).y, tf.constant([1], tf.int64))
 
@@ -135,7 +135,7 @@ def test_options_and_keywords_are_sent():
     same(add_v2(X, 1, name="ignored"), X + 1)
 
 
-def test_an_op_without_outputs():
+def test_op_without_outputs_runs_and_equals_itself():
     variable = tf.Variable(1.0)
     assign = op_class("AssignVariableOp")
     op = assign.create(SCOPE, variable.handle, tf.constant(2.0))
@@ -158,7 +158,7 @@ def test_shape_and_function_attrs():
     same(call.create(SCOPE, [X], [TFloat32], double).output[0], 2 * X)
 
 
-def test_an_op_in_eager_mode_is_no_operation():
+def test_op_eager_has_no_operation():
     op = AddV2.create(SCOPE, X, 1)
     with pytest.raises(OpModeError, match="AddV2: ran eagerly"):
         _ = op.op
@@ -175,7 +175,7 @@ def test_ops_of_several_outputs_are_equal_if_they_hold_the_same_tensors():
     assert len({one, other, one}) == 2
 
 
-def test_an_uninitialised_op_says_so():
+def test_op_uninitialised_output_raises():
     with pytest.raises(AttributeError, match="this AddV2 has no output yet"):
         _ = object.__new__(AddV2).z
     with pytest.raises(AttributeError, match="object has no attribute 'foo'"):
@@ -197,7 +197,7 @@ def test_init_scope_within_a_function_is_eager():
     same(found[1], tf.constant([[2.0]]))
 
 
-def test_a_conversion_leaves_no_garbage():
+def test_create_conversion_leaves_no_garbage():
     """The fast path's refusal would hold the frame of the call that holds it."""
     AddV2.create(SCOPE, X, [1, 2])
     gc.collect()
@@ -210,7 +210,7 @@ def test_a_conversion_leaves_no_garbage():
         gc.enable()
 
 
-def test_a_tensor_valued_attr_may_keep_its_default():
+def test_create_tensor_attr_keeps_default():
     # With NaNs, since bad_color is what they are drawn in. tf.raw_ops has none of it.
     images = np.full([1, 2, 2, 3], np.nan, np.float32)
     found = op_class("ImageSummary").create(SCOPE, "tag", images)

@@ -16,7 +16,7 @@ SCOPE = Scope.current()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_function_body(jit_compile):
+def test_ops_in_tf_function_build_and_compute(jit_compile):
     names = []
 
     @tf.function(jit_compile=jit_compile)
@@ -30,7 +30,7 @@ def test_a_function_body(jit_compile):
     assert names == ["MatMul"]
 
 
-def test_an_eager_scope_adds_to_the_function_around_it():
+def test_scope_eager_in_tf_function_adds_to_its_graph():
     @tf.function
     def body(x):
         return AddV2.create(SCOPE, x, 1).op.graph is tf.compat.v1.get_default_graph()
@@ -78,7 +78,7 @@ def test_control_flow():
     np.testing.assert_array_equal(power(X, 3), X**3)
 
 
-def test_a_dataset_s_function():
+def test_ops_in_dataset_map_compute():
     dataset = tf.data.Dataset.range(4).map(lambda i: AddV2.create(SCOPE, i, 1).z)
     assert [int(i) for i in dataset] == [1, 2, 3, 4]
     outputs = tf.data.Dataset.range(4).map(lambda i: AddV2.create(SCOPE, i, 1))
@@ -115,7 +115,7 @@ class Affine(tf.keras.layers.Layer):
         return AddV2.create(scope, product, self.bias.value).z
 
 
-def test_a_keras_layer_learns():
+def test_ops_in_keras_layer_train():
     model = tf.keras.Sequential([tf.keras.Input((2,)), Affine()])
     model.compile("sgd", "mse")
     before = model.predict(X, verbose=0)
@@ -126,12 +126,12 @@ def test_a_keras_layer_learns():
     assert not np.array_equal(before, model.predict(X, verbose=0))
 
 
-def test_a_keras_tensor_is_refused():
+def test_create_keras_tensor_is_refused():
     with pytest.raises(OpInputError, match="x must be a tensor, not a KerasTensor, "):
         AddV2.create(SCOPE, tf.keras.Input((2,)), 1)
 
 
-def test_a_saved_model(tmp_path):
+def test_ops_in_saved_model_load_and_compute(tmp_path):
     module = tf.Module()
     module.body = tf.function(
         lambda x: MatMul.create(Scope.current("mine"), x, X).product,
@@ -154,7 +154,7 @@ def test_a_saved_model(tmp_path):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_a_bool_is_nothing_that_equals_one(graph):
+def test_option_bool_refuses_equal_numbers(graph):
     def transposed(value):
         def call():
             return mat_mul(X, X, transpose_a=value)

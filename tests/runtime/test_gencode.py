@@ -22,11 +22,11 @@ def run(folder: Path, program: str) -> str:
     return done.stdout
 
 
-def test_the_generator_states_the_runtime_s_number() -> None:
+def test_abi_of_generator_equals_runtime() -> None:
     assert emit.ABI == gencode.ABI
 
 
-def test_a_package_for_another_number_is_refused(tmp_path: Path) -> None:
+def test_package_with_other_abi_is_refused(tmp_path: Path) -> None:
     package = shutil.copytree(GOLDEN / "odd_ops", tmp_path / "odd_ops")
     init = package / "__init__.py"
     stated = f"abi={gencode.ABI},"
@@ -66,7 +66,7 @@ def names_of(path: Path) -> set[str]:
     }
 
 
-def test_the_contract_is_what_generated_code_imports(tmp_path: Path) -> None:
+def test_gencode_exports_equal_generated_imports(tmp_path: Path) -> None:
     root = tmp_path / "__init__.py"
     root.write_text(emit.root_source("my", ["audio"], "lib.so", ".gradients"))
     paths = [*(ROOT / "generated").rglob("*.py"), *GOLDEN.rglob("*.py"), root]

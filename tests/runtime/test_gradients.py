@@ -110,26 +110,26 @@ def tape_gradient(make, x):
 
 
 @CASE
-def test_eager(ours, theirs):
+def test_gradient_eager_equals_raw_ops(ours, theirs):
     expected = tape_gradient(theirs, X)
     assert expected is not None
     np.testing.assert_array_equal(tape_gradient(ours, X), expected)
 
 
 @CASE
-def test_a_tape_within_a_function(ours, theirs):
+def test_gradient_tape_in_function_equals_raw_ops(ours, theirs):
     compute = tf.function(tape_gradient)
     np.testing.assert_array_equal(compute(ours, X), compute(theirs, X))
 
 
 @CASE
-def test_a_tape_around_a_function(ours, theirs):
+def test_gradient_tape_around_function_equals_raw_ops(ours, theirs):
     expected = tape_gradient(tf.function(theirs), X)
     np.testing.assert_array_equal(tape_gradient(tf.function(ours), X), expected)
 
 
 @CASE
-def test_a_graph(ours, theirs):
+def test_gradient_in_graph_equals_raw_ops(ours, theirs):
     def gradient(make):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             x = tf.compat.v1.placeholder(tf.float32, [2, 2])
@@ -139,7 +139,7 @@ def test_a_graph(ours, theirs):
     np.testing.assert_array_equal(gradient(ours), gradient(theirs))
 
 
-def test_a_gradient_op_reads_the_attrs_of_its_forward():
+def test_gradient_op_takes_attrs_of_forward_op():
     """As a graph's gradient shows: no kernel is needed for that."""
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float32, [3, 1, 2])
@@ -159,7 +159,7 @@ def test_a_gradient_op_reads_the_attrs_of_its_forward():
     assert found.reserve_space is rnn.reserve_space
 
 
-def test_a_variable_is_read_and_watched():
+def test_gradient_tape_watches_variable():
     variable = tf.Variable(X)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(create("Square", variable).y)

@@ -209,7 +209,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_graph_is_tensorflow_s(program):
+def test_graph_nodes_equal_tensorflow(program):
     expected = graph_def(program, tensorflow)
     assert len(expected.node) > 5
     assert graph_def(program, opwright) == expected
@@ -247,7 +247,7 @@ def in_parts(graph_def):
     return sorted(texts)
 
 
-def test_the_function_is_tensorflow_s():
+def test_function_nodes_equal_tensorflow():
     parts = []
     for make in (tensorflow, opwright):
         body = function_with_captures(make)
@@ -257,7 +257,7 @@ def test_the_function_is_tensorflow_s():
     assert parts[0] == parts[1]
 
 
-def test_an_op_that_was_removed_builds_in_an_old_graph():
+def test_create_removed_op_builds_in_old_graph():
     def program(make):
         tf.graph_util.import_graph_def(OLD_GRAPH)
         make("BatchSvd", placeholder(), compute_uv=False)
@@ -266,13 +266,13 @@ def test_an_op_that_was_removed_builds_in_an_old_graph():
     assert graph_def(program, opwright) == graph_def(program, tensorflow)
 
 
-def test_a_plain_value_follows_the_tensor_after_it():
+def test_create_in_graph_plain_value_takes_dtype_of_later_tensor():
     with tf.Graph().as_default():
         z = AddV2.create(Scope.current(), 1, placeholder()).z
     assert z.dtype == tf.float32
 
 
-def test_an_op_is_an_input_and_an_element_of_the_graph():
+def test_op_in_graph_is_input_and_graph_element():
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
         scope = Scope.current()
         one = AddV2.create(scope, 1, 2)
@@ -298,7 +298,7 @@ def test_equality_is_by_operation():
     assert one.env() is one.op.graph
 
 
-def test_a_resource_s_handle_data_reaches_the_graph():
+def test_read_variable_op_takes_shape_of_handle():
     with tf.Graph().as_default():
         scope = Scope.current()
         handle = op_class("VarHandleOp").create(scope, tf.float32, [2, 3]).resource
@@ -323,7 +323,7 @@ def test_tensorflow_s_debugger_sees_opwright_s_ops():
     assert found == expected
 
 
-def test_an_ambient_scope_goes_where_the_inputs_are():
+def test_scope_current_with_input_of_other_graph_is_refused():
     graph = tf.Graph()
     with graph.as_default():
         x = placeholder()

@@ -16,7 +16,7 @@ def served(cls, device):
 
 
 @pytest.mark.parametrize("dtype", MatMul.op_def.attr["T"].allowed)
-def test_the_cpu_s_dtypes_are_those_that_run(dtype):
+def test_kernels_cpu_dtypes_are_those_that_run(dtype):
     x = tf.cast(X, dtype)
     if dtype in served(MatMul, "CPU"):
         tf.raw_ops.MatMul(a=x, b=x)
@@ -43,7 +43,7 @@ assert "XLA" in {row.device for row in MatMul.kernels()}
     assert done.returncode == 0, done.stderr
 
 
-def test_an_op_without_kernel_for_the_cpu():
+def test_kernels_op_without_cpu_kernel_lists_other_devices():
     devices = {row.device for row in op_class("CTCLossV2").kernels()}
     assert devices == {"GPU"}
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
@@ -51,7 +51,7 @@ def test_an_op_without_kernel_for_the_cpu():
     assert op_class("RiscImag").kernels() == ()
 
 
-def test_a_kernel_for_every_device_counts_for_each():
+def test_kernels_default_device_counts_for_each():
     rows = op_class("NoOp").kernels()
     assert {"CPU", "GPU", "XLA"} <= {row.device for row in rows}
     # Registered for DEFAULT alone.

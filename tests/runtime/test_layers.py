@@ -75,7 +75,7 @@ def test_every_room_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ROOMS)
-def test_a_room_imports_what_it_may(name: str) -> None:
+def test_room_imports_equal_allowed(name: str) -> None:
     used = {
         room(other)
         for module, others in IMPORTS.items()

@@ -57,7 +57,7 @@ else:
 """)
 
 
-def test_an_old_name_imports_its_op_alone():
+def test_import_of_old_name_imports_one_op():
     run("""
 import sys
 import opwright
@@ -74,7 +74,7 @@ assert "opwright.array.shape" not in sys.modules
 """)
 
 
-def test_a_function_s_name_is_not_its_module_s():
+def test_import_of_function_precedes_module_of_same_name():
     run("""
 import opwright.linalg.mat_mul
 from opwright.linalg.mat_mul import MatMul
@@ -88,7 +88,7 @@ assert sys.modules["opwright.linalg.mat_mul"].mat_mul is mat_mul
 """)
 
 
-def test_a_package_lists_what_is_written_by_hand():
+def test_tpu_package_lists_handwritten_names():
     assert "software_strategy" in dir(tpu)
     assert "EmbeddingConfig" in tpu.__all__
     assert tpu.EmbeddingConfig is embedding.EmbeddingConfig
@@ -97,7 +97,7 @@ def test_a_package_lists_what_is_written_by_hand():
     assert not set(embedding.__all__) & set(tpu._modules)
 
 
-def test_a_package_lists_its_ops():
+def test_group_package_lists_ops():
     assert "MatMul" in dir(linalg)
     assert "mat_mul" in dir(linalg)
     assert "MatMul" in linalg.__all__
@@ -110,14 +110,14 @@ def test_a_package_lists_its_ops():
         exec("from opwright.linalg import a")
 
 
-def test_the_registry():
+def test_op_names_are_sorted_and_complete():
     names = opwright.op_names()
     assert names == sorted(names)
     assert len(set(names)) == len(names) == 1626
     assert opwright.op_class("MatMul") is linalg.MatMul
 
 
-def test_the_runtime_imports_tensorflow_numpy_and_typing_extensions():
+def test_runtime_imports_declared_packages_only():
     base = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime"}
     for path in sources():
         # Keras's layers alone, which nobody imports who does not name them.

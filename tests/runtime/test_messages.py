@@ -27,7 +27,7 @@ def graph():
 
 
 @pytest.mark.parametrize("given", [CONFIG, BYTES], ids=["message", "bytes"])
-def test_a_graph_gets_the_bytes(graph, given):
+def test_message_in_graph_is_sent_as_bytes(graph, given):
     recv = RecvTPUEmbeddingActivations.create(Scope.current(), 1, given)
     assert recv.op.get_attr("config") == BYTES
     assert recv.inputs.config == BYTES
@@ -35,7 +35,7 @@ def test_a_graph_gets_the_bytes(graph, given):
     assert again.op.get_attr("config") == BYTES
 
 
-def test_a_function_gets_the_bytes():
+def test_message_in_tf_function_is_sent_as_bytes():
     @tf.function
     def body():
         ConfigureTPUEmbedding.create(Scope.current(), CONFIG)

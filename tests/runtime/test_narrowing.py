@@ -102,7 +102,7 @@ def tensor(dtype: tf.DType) -> Any:
         (tf.float16, np.complex64(1 + 2j), "1+2j"),
     ],
 )
-def test_a_number_that_does_not_fit_is_refused(
+def test_input_number_out_of_range_is_refused(
     dtype: tf.DType, value: Any, number: str, way: Callable[..., Any]
 ) -> None:
     said = f"AddV2: y must be {dtype.name}; "
@@ -139,7 +139,7 @@ def test_a_number_that_does_not_fit_is_refused(
         (tf.complex64, np.array([1j]), 1 + 1j),
     ],
 )
-def test_a_number_that_fits_is_taken_whole(
+def test_input_number_in_range_is_exact(
     dtype: tf.DType, value: Any, expected: Any, way: Callable[..., Any]
 ) -> None:
     found = np.asarray(way(lambda: add_v2(tensor(dtype), value)))
@@ -150,7 +150,7 @@ def test_a_number_that_fits_is_taken_whole(
 @WAYS
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 @pytest.mark.parametrize("value", [1e39, np.array([1e39])])
-def test_a_float_overflows_as_in_tensorflow(
+def test_input_float_overflow_is_infinite(
     dtype: tf.DType, value: Any, way: Callable[..., Any]
 ) -> None:
     with np.errstate(over="ignore"):
@@ -217,7 +217,7 @@ def test_every_kind_of_input_is_checked(
 
 
 @pytest.mark.parametrize("axis", [2**32, np.array([2**32]), [2**32], np.int64(2**32)])
-def test_an_index_of_a_type_of_its_own_becomes_an_int64(axis: Any) -> None:
+def test_input_index_beyond_int32_becomes_int64(axis: Any) -> None:
     """As an int32, which it is by default, it would be 0."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="4294967296"):
         sum_op(tf.ones([2]), axis)
@@ -246,9 +246,7 @@ def test_devices_and_init_scopes_are_no_way_around() -> None:
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2.5, np.float64(2.5)])
 @WAYS
-def test_an_attr_that_does_not_fit_is_refused(
-    value: Any, way: Callable[..., Any]
-) -> None:
+def test_attr_out_of_range_is_refused(value: Any, way: Callable[..., Any]) -> None:
     with pytest.raises(OpAttrError, match="Split: num_split must be an int"):
         way(lambda: split(0, [1.0, 2.0], value))
     with pytest.raises(OpOptionError, match="keep_dims must be a bool"):
@@ -269,7 +267,7 @@ TRUNCATED = [
 @pytest.mark.parametrize("value", [2**32, 2**31, -(2**32), -(2**31) - 1])
 @pytest.mark.parametrize(("op", "argument", "call"), TRUNCATED)
 @WAYS
-def test_an_integer_that_a_kernel_truncates_is_refused(
+def test_input_integer_truncated_by_kernel_is_refused(
     way: Callable[..., Any], op: str, argument: str, call: Any, value: int
 ) -> None:
     said = rf"^{op}: {argument} must be int32; {value} does not fit$"
@@ -279,7 +277,7 @@ def test_an_integer_that_a_kernel_truncates_is_refused(
 
 
 @WAYS
-def test_an_integer_that_a_kernel_does_not_truncate_is_taken(
+def test_input_integer_kept_by_kernel_is_taken(
     way: Callable[..., Any],
 ) -> None:
     for one in (2, np.int64(2), np.int16(2), np.array(2)):
@@ -289,12 +287,12 @@ def test_an_integer_that_a_kernel_does_not_truncate_is_taken(
         assert way(partial(roll, [1, 2, 3], one, 0)).shape == (3,)
 
 
-def test_a_tensor_that_a_kernel_truncates_is_not_looked_at() -> None:
+def test_input_tensor_truncated_by_kernel_is_not_checked() -> None:
     k = tf.constant(2**32 + 1, tf.int64)
     assert top_k_v2([[1.0, 2.0]], k).values.shape == (1, 1)
 
 
-def test_an_attr_that_a_kernel_truncates_is_refused() -> None:
+def test_attr_truncated_by_kernel_is_refused() -> None:
     variant = tf.data.Dataset.range(3)._variant_tensor
 
     def by_class(value: Any) -> Any:

@@ -15,7 +15,7 @@ from opwright_runtime.gencode import default
 Options = CudnnRNNV3.Options
 
 
-def test_defaults():
+def test_options_defaults_are_not_explicit():
     options = Options()
     assert options.explicit == frozenset()
     assert options.rnn_mode == "lstm"
@@ -40,7 +40,7 @@ def test_builders_change_copies():
     assert options.dropout == 0.0
 
 
-def test_the_default_given_is_explicit():
+def test_options_given_default_is_explicit():
     assert Options(rnn_mode="lstm").explicit == {"rnn_mode"}
     assert Options(rnn_mode="lstm") == Options()
 
@@ -53,7 +53,7 @@ def test_names_that_it_lacks():
     assert not hasattr(options, "transpose")
 
 
-def test_frozen():
+def test_options_assignment_raises():
     options = Options()
     with pytest.raises(AttributeError, match=r"with_seed\(\) makes a changed copy"):
         options.seed = 3
@@ -71,12 +71,12 @@ def test_equality_and_hash_are_by_value():
     assert len({Options(seed=1), Options(seed=1), Options(seed=2)}) == 2
 
 
-def test_as_dict():
+def test_options_as_dict_has_values():
     assert op_class("TopKV2").Options(sorted=False).as_dict() == {"sorted": False}
     assert list(Options().as_dict()) == list(Options.__slots__)
 
 
-def test_the_last_explicit_value_wins():
+def test_options_merge_last_explicit_value_wins():
     first = Options(rnn_mode="gru", dropout=0.5)
     last = Options(dropout=0.25, seed=1)
     merged = Options.merge([first, last])
@@ -144,7 +144,7 @@ def test_values_are_checked(name, value, message):
         assert (error.op, error.argument, error.given) == ("CudnnRNNV3", name, value)
 
 
-def test_the_minimum_and_length():
+def test_options_below_minimum_or_bad_element_are_refused():
     with pytest.raises(OpOptionError, match="max_images must be at least 1, not 0"):
         op_class("ImageSummary").Options(max_images=0)
     with pytest.raises(OpOptionError) as caught:
@@ -191,6 +191,6 @@ def pickled(value):
     return pickle.loads(pickle.dumps(value))
 
 
-def test_the_default_marker_reads_as_what_it_marks():
+def test_default_marker_repr_shows_value():
     assert repr(default("lstm")) == "default('lstm')"
     assert repr(default(TFloat32)) == "default(tf.float32)"

@@ -109,11 +109,11 @@ def test_of_the_runtime() -> None:
         assert expected is None or set(module.__all__) == expected, name
 
 
-def test_a_part_is_the_same_wherever_it_is_imported_from() -> None:
+def test_scope_and_dtypes_are_identical_in_all_modules() -> None:
     assert opwright.Scope is api.Scope
     assert opwright.TFloat32 is api.TFloat32 is types.TFloat32
 
 
-def test_the_version() -> None:
+def test_version_of_opwright_equals_runtime() -> None:
     assert opwright.__version__ == opwright_runtime.__version__
     assert [part.isdigit() for part in opwright.__version__.split(".")] == [True] * 3

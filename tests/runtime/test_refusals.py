@@ -215,7 +215,7 @@ REFUSALS = {
 @pytest.mark.parametrize(
     ("call", "fields", "message"), REFUSALS.values(), ids=list(REFUSALS)
 )
-def test_the_argument_at_fault(call, fields, message, run):
+def test_create_bad_argument_error_names_argument(call, fields, message, run):
     with pytest.raises(OpError) as caught:
         run(call)
     error = caught.value
@@ -230,7 +230,7 @@ def test_the_argument_at_fault(call, fields, message, run):
     assert error.allowed == allowed
 
 
-def test_a_function_that_is_not_concrete():
+def test_create_function_attr_not_concrete_is_refused():
     dataset = tf.data.Dataset.range(3)._variant_tensor
     function = tf.function(lambda i: i)
     with pytest.raises(OpAttrError) as caught:
@@ -244,7 +244,7 @@ def test_a_function_that_is_not_concrete():
 
 
 @MODES
-def test_an_op_with_several_outputs_is_no_input(run):
+def test_create_input_op_with_several_outputs_is_refused(run):
     def call(scope, x, i):
         create("AddV2")(scope, create("TopKV2")(scope, x, 1), x)
 
@@ -256,7 +256,7 @@ def test_an_op_with_several_outputs_is_no_input(run):
     )
 
 
-def test_a_ref_in_eager_mode():
+def test_create_ref_in_eager_mode_is_refused():
     with pytest.raises(OpModeError) as caught:
         create("VariableV2")(Scope.current(), [2], tf.float32)
     assert str(caught.value) == (
@@ -299,7 +299,7 @@ def test_no_kernel_at_all():
 
 
 @MODES
-def test_what_tensorflow_refuses_for_reasons_of_its_own(run):
+def test_create_tensorflow_refusal_keeps_its_message(run):
     def call(scope, x, i):
         create("Einsum")(scope, [x], "ij,jk->ik")
 
@@ -318,7 +318,7 @@ def test_what_tensorflow_refuses_for_reasons_of_its_own(run):
         assert isinstance(error, ValueError)
 
 
-def test_the_end_of_a_dataset():
+def test_iterator_get_next_at_end_raises_out_of_range():
     iterator = iter(tf.data.Dataset.range(1))
     next(iterator)
     with pytest.raises(tf.errors.OutOfRangeError):
@@ -337,7 +337,7 @@ class Failing:
 
 
 @MODES
-def test_a_user_s_own_error_passes(run):
+def test_create_error_of_user_object_passes(run):
     with pytest.raises(OwnError):
         run(lambda s, x, i: create("AddV2")(s, x, Failing()))
 
@@ -355,11 +355,11 @@ def test_a_user_s_own_error_passes(run):
         (OpExecutionError, (OpError, RuntimeError)),
     ],
 )
-def test_the_family(error, bases):
+def test_op_error_classes_derive_from_python_errors(error, bases):
     assert all(issubclass(error, base) for base in bases)
 
 
-def test_an_eager_refusal_is_what_tensorflow_raised():
+def test_create_eager_refusal_is_tensorflow_error():
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         eagerly(lambda s, x, i: create("AddV2")(s, x, i))
     assert type(caught.value).__name__ == "OpInputError"
@@ -382,7 +382,7 @@ def test_errors_reach_other_processes():
         assert again.argument == caught.value.argument
 
 
-def test_an_unknown_op():
+def test_op_class_unknown_name_suggests_close_one():
     with pytest.raises(OpUnknownError) as caught:
         op_class("MatMull")
     assert str(caught.value).startswith(
@@ -393,7 +393,7 @@ def test_an_unknown_op():
         op_class("1")
 
 
-def test_an_op_of_a_library_that_is_not_loaded():
+def test_create_op_of_unloaded_library_is_refused():
     class Absent(Op):
         OP_NAME = "Absent"
         __slots__ = ("output",)

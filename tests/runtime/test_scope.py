@@ -15,7 +15,7 @@ def add(scope):
     return AddV2.create(scope, 1, 2)
 
 
-def test_the_eager_scope_is_one():
+def test_scope_current_eager_is_singleton():
     scope = Scope.current()
     assert scope is Scope.current()
     assert scope.eager
@@ -41,7 +41,7 @@ def test_current_is_the_graph_being_built():
     body()
 
 
-def test_a_scope_is_immutable():
+def test_scope_assignment_raises():
     scope = Scope.current()
     with pytest.raises(AttributeError, match="immutable"):
         scope.graph = tf.Graph()
@@ -87,7 +87,7 @@ def test_sub_scopes():
         assert add(inner).op.inputs[1].op.name == "outer/inner/AddV2/y"
 
 
-def test_an_eager_scope_s_names_wait_for_a_graph():
+def test_scope_eager_names_apply_in_graph():
     scope = Scope.current().sub_scope("outer").sub_scope("inner").with_name("sum")
     assert int(add(scope).z) == 3
     with tf.Graph().as_default():
@@ -196,7 +196,7 @@ def test_all_of_it_in_a_function():
     assert last.op.device == "/device:CPU:0"
 
 
-def test_a_scope_adds_to_its_graph_from_outside():
+def test_scope_of_graph_adds_to_it_from_outside():
     graph = tf.Graph()
     op = add(Scope(graph).sub_scope("sub"))
     assert op.op.graph is graph
@@ -221,7 +221,7 @@ def test_inputs_of_another_graph_are_refused():
     assert "y is an eager tensor, which a tf.Graph does not take" in str(caught.value)
 
 
-def test_a_function_s_scope_ends_with_it():
+def test_scope_of_finished_function_is_refused():
     scopes = []
 
     @tf.function
@@ -237,7 +237,7 @@ def test_a_function_s_scope_ends_with_it():
     )
 
 
-def test_a_scope_does_not_reach_into_an_inner_function():
+def test_scope_in_inner_function_is_refused():
     @tf.function
     def body(x):
         scope = Scope.current()
@@ -266,7 +266,7 @@ def test_a_scope_does_not_reach_into_an_inner_function():
         foreign()
 
 
-def test_a_finished_graph():
+def test_scope_of_finalized_graph_raises():
     graph = tf.Graph()
     graph.finalize()
     with pytest.raises(RuntimeError, match="finalized"):

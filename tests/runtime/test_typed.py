@@ -18,14 +18,14 @@ from opwright.math import AddV2
         pytest.param(AddV2.create(Scope.current(), [0.0, 1.0], 1.0), id="op"),
     ],
 )
-def test_what_has_a_dtype_becomes_a_plain_tensor(value: Any) -> None:
+def test_typed_value_with_dtype_gives_tensor(value: Any) -> None:
     found = typed(value, TFloat32)
     assert type(found) is type(tf.constant(1.0))
     assert found.dtype == tf.float32
     assert np.array_equal(found, [1.0, 2.0])
 
 
-def test_a_tensor_stays_as_it_is() -> None:
+def test_typed_tensor_is_returned_as_is() -> None:
     x = tf.constant(["text"])
     assert typed(x, TString) is x
     with tf.Graph().as_default():
@@ -33,7 +33,7 @@ def test_a_tensor_stays_as_it_is() -> None:
         assert typed(fed, TFloat32) is fed
 
 
-def test_in_a_tf_function() -> None:
+def test_typed_in_tf_function_checks_when_traced() -> None:
     def doubled(x: tf.Tensor) -> tf.Tensor:
         return typed(x, TFloat32) * 2.0
 
@@ -55,13 +55,13 @@ def test_in_a_tf_function() -> None:
         (TInt32, "a tensor of float32, not TInt32"),
     ],
 )
-def test_anything_else_is_refused(value: Any, said: str) -> None:
+def test_typed_other_dtype_is_refused(value: Any, said: str) -> None:
     with pytest.raises(OpInputError, match=said) as caught:
         typed(value, TFloat32)
     assert caught.value.argument == "tensor"
 
 
-def test_the_dtype_is_a_class() -> None:
+def test_typed_dtype_that_is_no_class_is_refused() -> None:
     wrong: Any = tf.float32
     with pytest.raises(OpInputError, match="dtype must be the class of a dtype"):
         typed(tf.constant(1.0), wrong)

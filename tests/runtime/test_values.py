@@ -361,14 +361,14 @@ def test_functions_and_layers_return_several_outputs() -> None:
         assert indices.numpy().tolist() == [[1], [1]]
 
 
-def test_a_number_is_an_array() -> None:
+def test_op_scalar_converts_to_array() -> None:
     op = Square.create(Scope.current(), 3.0)
     assert tf.constant(op).numpy() == 9
     assert op.__array__().shape == ()
     assert np.array(op, np.float64).dtype == np.float64
 
 
-def test_what_tensorflow_leaves_no_way_for() -> None:
+def test_op_for_tensor_class_alone_needs_as_output() -> None:
     """It asks whether these are its own class: `as_output()` is one."""
     op = Square.create(Scope.current(), X)
     with tf.GradientTape() as tape:
@@ -383,7 +383,7 @@ def test_what_tensorflow_leaves_no_way_for() -> None:
     assert isinstance(square(X), Output)
 
 
-def test_the_guide_quotes_what_tensorflow_says() -> None:
+def test_guide_table_quotes_tensorflow_errors() -> None:
     guide = (ROOT / "docs/guide.md").read_text("utf-8")
     rows = re.findall(r"^\| `(t[af].*\bop\b.*)` \| `(.+)` \|$", guide, re.MULTILINE)
     assert len(rows) == 5

@@ -115,7 +115,7 @@ def test_attrs_are_python_values(graph):
     assert call.inputs.f.name == "f"
 
 
-def test_an_imported_graph(graph):
+def test_from_operation_imported_graph_gives_view(graph):
     rnn()
     definition = graph.as_graph_def()
     with tf.Graph().as_default() as other:
@@ -127,7 +127,7 @@ def test_an_imported_graph(graph):
     assert repr(found).startswith("<CudnnRNNV3 'imported/CudnnRNNV3', output=<tf.Tens")
 
 
-def test_an_attr_that_the_graph_is_too_old_for_has_its_default(graph):
+def test_from_operation_missing_attr_has_default(graph):
     x, made = rnn()
     del x
     made.op._clear_attr("num_proj")
@@ -152,7 +152,7 @@ def test_functions_and_their_inner_graphs():
     assert found.inputs.x.shape == []
 
 
-def test_a_name_that_python_keeps_has_an_underscore(graph):
+def test_inputs_view_python_keyword_has_underscore(graph):
     cls = op_class("Bitcast")
     made = cls.create(Scope.current(), [1.0], tf.int32)
     assert made.inputs.type_ is tf.int32
