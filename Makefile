@@ -191,7 +191,7 @@ two-tower: native ## Train a recommender with TPU embeddings, afresh; on several
 	$(BIN)/python examples/two_tower.py --hosts $(HOSTS)
 
 test-hosts: native ## Kill processes that share embedding tables, 100 (KILLS), at random moments.
-	OPWRIGHT_KILLS=$(KILLS) $(PYTEST) tests/embedding/test_hosts.py -k outlives
+	OPWRIGHT_KILLS=$(KILLS) $(PYTEST) tests/embedding/test_hosts.py -k killed_at_random
 
 $(VENV)/.tpu: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"

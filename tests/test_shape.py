@@ -131,6 +131,20 @@ def test_function_names_begin_with_the_unit() -> None:
     assert names == []
 
 
+def test_makefile_selected_names_are_of_tests() -> None:
+    """A target that selects no test passes without having run one."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    chosen = re.findall(r"(tests/\S+\.py) -k (\w+)", text)
+    assert chosen
+    for path, name in chosen:
+        functions = [
+            node.name
+            for node in ast.walk(parsed(ROOT / path))
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        assert [one for one in functions if name in one], f"{path} -k {name}"
+
+
 def test_support_modules_serve_several_folders() -> None:
     """A helper of one folder belongs into the `support` of that folder."""
     users: dict[str, set[str]] = {name: set() for name in SHARED}
