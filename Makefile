@@ -32,8 +32,9 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[codegen]" --group dev
 	@touch $@
 
-ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
+ops: $(VENV)/.ready ## Regenerate every class from opdefs/, and count them.
 	$(BIN)/opwright-codegen generate
+	$(BIN)/python tools/facts.py
 
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
@@ -73,6 +74,7 @@ test-native: test-cc ## Run the tests of the native kernels.
 
 docs: native ## Renew the tables in docs/embedding_ops.md.
 	$(BIN)/python docs/embedding_tables.py
+	$(BIN)/python tools/facts.py
 
 site: $(VENV)/.ready ## Build the site, a page an op, into build/site.
 	$(BIN)/python docs/site/build.py --jobs $(JOBS)

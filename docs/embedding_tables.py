@@ -12,7 +12,6 @@ from pathlib import Path
 
 from opwright_codegen import load
 from opwright_codegen.model import Op
-from opwright_runtime import native
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "embedding_ops.md"
@@ -69,6 +68,8 @@ def _where(op: Op) -> str:
 
 def optimizers_table() -> Iterator[str]:
     """Every optimizer that a configuration may name."""
+    from opwright_runtime import native  # The table of ops needs no TensorFlow.
+
     yield "| field, ops | slots | reads | update |"
     yield "|---|---|---|---|"
     for facts in native.embedding_optimizers():

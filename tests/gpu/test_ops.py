@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from gpu.support.building import BUILD, NVCC, build, run
+from support.facts import FACTS
 from support.places import ROOT, environment
 
 needs_nvcc = pytest.mark.skipif(
@@ -84,7 +85,7 @@ def test_gpu_kernels_are_registered_for_promised_ops() -> None:
         for path in (ROOT / "opdefs" / "tpu").glob("*.yaml")
         if "\nkernels: {CPU: opwright, GPU: opwright}\n" in path.read_text("utf-8")
     ]
-    assert len(promised) == 51
+    assert len(promised) == FACTS["embedding_ops_on_gpu"]
     said = tensorflow("opwright_embedding_gpu", "-c", KERNELS, *promised)
     (answer,) = (line for line in said.splitlines() if line.startswith("[{"))
     rows, arguments, cuda, cpu_first = json.loads(answer)
