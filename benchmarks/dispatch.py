@@ -230,8 +230,13 @@ def measure_eager(rounds: int, number: int, recorder: Recorder) -> tuple[Table, 
             extra = median(o - b for o, b in zip(ours, bare, strict=True))
             ratios[way].append(extra / theirs)
             table.add_row(
-                *(case.name, way, spread(bare), spread(raw), spread(ours)),
-                *(f"{extra / theirs:.2f} x", verdict(extra / theirs, 1)),
+                case.name,
+                way,
+                spread(bare),
+                spread(raw),
+                spread(ours),
+                f"{extra / theirs:.2f} x",
+                verdict(extra / theirs, 1),
             )
     return table, summarise(table, ratios, EAGER_TARGETS)
 
@@ -279,8 +284,13 @@ def measure_graph(rounds: int, number: int, recorder: Recorder) -> tuple[Table, 
                 ratio = median(o / r for o, r in zip(ours, raw, strict=True))
                 ratios[way].append(ratio)
                 table.add_row(
-                    *(case.name, way, where, spread(raw), spread(ours)),
-                    *(f"{ratio:.2f} x", verdict(ratio, 1)),
+                    case.name,
+                    way,
+                    where,
+                    spread(raw),
+                    spread(ours),
+                    f"{ratio:.2f} x",
+                    verdict(ratio, 1),
                 )
     return table, summarise(table, ratios, GRAPH_TARGETS)
 

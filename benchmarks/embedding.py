@@ -218,7 +218,7 @@ def opwright_contender(
     accumulators = tf.fill([setup.rows, setup.dim], ACCUMULATOR)
     for i in range(setup.tables):
         load_tpu_embedding_adagrad_parameters(
-            *(setup.weights(i), accumulators), *(1, 0), table_id=i, config=proto
+            setup.weights(i), accumulators, 1, 0, table_id=i, config=proto
         )
     splits = tf.range(0, setup.ids + 1, setup.bag, tf.int32)
     kinds = [splits if setup.bag > 1 else splits[:0]] * setup.tables

@@ -180,8 +180,13 @@ def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> No
         one.end()
     table = Table(title=f"{setup}, {batch}: {rounds} rounds of {steps} steps")
     for heading in (
-        *("cores", "CPU ms", "of one core's", "wall ms", "loss off by"),
-        *("without tables: CPU ms", "of one core's"),
+        "cores",
+        "CPU ms",
+        "of one core's",
+        "wall ms",
+        "loss off by",
+        "without tables: CPU ms",
+        "of one core's",
     ):
         table.add_column(heading, justify="right")
     for j, cores in enumerate(CORES):
@@ -196,8 +201,13 @@ def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> No
             for k in (0, 2)
         )
         table.add_row(
-            *(str(cores), f"{cpu:.2f}", whole, f"{wall:.2f}", f"{off:.1e}"),
-            *(f"{around:.2f}", without),
+            str(cores),
+            f"{cpu:.2f}",
+            whole,
+            f"{wall:.2f}",
+            f"{off:.1e}",
+            f"{around:.2f}",
+            without,
         )
     Console().print(table)
 

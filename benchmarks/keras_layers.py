@@ -117,7 +117,8 @@ def main() -> int:
                     middle = {name: np.median(each) for name, each in times.items()}
                     ratios[what].append(float(middle["theirs"] / middle["ours"]))
                     tables[what].add_row(
-                        *(str(shape), mode),
+                        str(shape),
+                        mode,
                         *(spread(times[name], 1e-3) for name in pair),
                         f"{ratios[what][-1]:.2f} x",
                     )

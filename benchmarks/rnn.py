@@ -132,10 +132,19 @@ def opwright_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
         rnn = CudnnRNNV3.create(scope, x, h, c, params, lengths, training)
         return CudnnRNNBackpropV3.create(
             scope,
-            *(x, h, c, params, lengths),
-            *(rnn.output, rnn.output_h, rnn.output_c),
-            *(rnn.output, h, c if mode == "lstm" else rnn.output_c),
-            *(rnn.reserve_space, rnn.host_reserved),
+            x,
+            h,
+            c,
+            params,
+            lengths,
+            rnn.output,
+            rnn.output_h,
+            rnn.output_c,
+            rnn.output,
+            h,
+            c if mode == "lstm" else rnn.output_c,
+            rnn.reserve_space,
+            rnn.host_reserved,
             backward,
         )
 

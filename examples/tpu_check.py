@@ -32,8 +32,15 @@ RNN_BEGIN, RNN_END = "<!-- begin rnn table -->\n", "<!-- end rnn table -->\n"
 CHIPS = ("v5e", "v5p", "v6e")
 
 COLUMNS = (
-    *("program", "chip", "compiles", "arguments", "outputs", "temporaries", "code"),
-    *("FLOPs", "bytes accessed"),
+    "program",
+    "chip",
+    "compiles",
+    "arguments",
+    "outputs",
+    "temporaries",
+    "code",
+    "FLOPs",
+    "bytes accessed",
 )
 
 

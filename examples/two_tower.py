@@ -186,7 +186,7 @@ def run_hosts(settings: Settings, folder: Path, count: int, console: Console) ->
                 / 1e6
             )
             progress.update(
-                *(bars[host],),
+                bars[host],
                 completed=said["done"],
                 epoch=said["epoch"],
                 loss=said["loss"],
@@ -250,7 +250,10 @@ def train(
     last = losses[-1][-1] if losses else float(np.log(settings.batch))
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task(
-            *("", True, steps * settings.epochs, steps * len(losses)),
+            "",
+            True,
+            steps * settings.epochs,
+            steps * len(losses),
             epoch=len(losses),
             loss=last,
         )
@@ -347,7 +350,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parsed.__name__ = f"number of at least {least}"
         words = f"{words} (default: {default})"
         parser.add_argument(
-            *(f"--{name}",), type=parsed, default=default, metavar="N", help=words
+            f"--{name}", type=parsed, default=default, metavar="N", help=words
         )
 
     number("epochs", 8, 1, "times that everything is trained")

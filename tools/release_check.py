@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        *("--python", "-p"),
+        "--python",
+        "-p",
         action="append",
         help="an interpreter to try the wheels with (default: all of 3.10 to 3.13)",
     )
@@ -158,7 +159,7 @@ def programs(wheel: Path, python: str) -> str:
             run(inside, "-c", code, home=home)
         # It exits 1 if a program may break: another TensorFlow than opwright's.
         command = str(home / "venv/bin/opwright-codegen")
-        run(command, *("diff", "installed", "opwright"), home=home, allowed=(0, 1))
+        run(command, "diff", "installed", "opwright", home=home, allowed=(0, 1))
         versions = run(
             inside,
             "-c",

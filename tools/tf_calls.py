@@ -176,11 +176,23 @@ def _values() -> list[Any]:
     """Arguments of most kinds, the likeliest first."""
     matrix = tf.constant([[4.0, 1.0], [1.0, 3.0]])
     return [
-        *(matrix, tf.constant([1.0, 2.0]), 1, tf.constant([0, 1]), 0.5),
-        *(tf.constant(["a", "b"]), [2, 2], tf.constant([True, False])),
-        *(tf.cast(matrix, tf.complex64), tf.ones([1, 4, 4, 3]), [matrix, matrix]),
-        *(tf.constant("a"), tf.sparse.eye(2), tf.ones([4, 4, 3])),
-        *(tf.float32, [1, 1, 1, 1], "SAME"),
+        matrix,
+        tf.constant([1.0, 2.0]),
+        1,
+        tf.constant([0, 1]),
+        0.5,
+        tf.constant(["a", "b"]),
+        [2, 2],
+        tf.constant([True, False]),
+        tf.cast(matrix, tf.complex64),
+        tf.ones([1, 4, 4, 3]),
+        [matrix, matrix],
+        tf.constant("a"),
+        tf.sparse.eye(2),
+        tf.ones([4, 4, 3]),
+        tf.float32,
+        [1, 1, 1, 1],
+        "SAME",
     ]
 
 

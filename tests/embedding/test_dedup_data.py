@@ -71,8 +71,10 @@ def serialized(mask: Any) -> bytes:
 @pytest.mark.parametrize("version", [1, 2])
 def test_layout(version: int) -> None:
     assert layout(configuration(), version).tolist() == [
-        *([0, 4], [1, 4]),
-        *([0, 16], [1, 16]),
+        [0, 4],
+        [1, 4],
+        [0, 16],
+        [1, 16],
     ]
     assert layout(legacy(), version)[:, 1].tolist() == [8, 8, 24, 24]
     # Every length is divided among the cores of a replica.

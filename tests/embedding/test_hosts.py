@@ -25,7 +25,9 @@ def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
         wanted = dict(one)
     assert {"dense", "sgd", "adagrad/accumulators", "ftrl/linears"} < set(wanted)
     ended = {
-        *("whole_1_0", "whole_2_0", "whole_2_1"),
+        "whole_1_0",
+        "whole_2_0",
+        "whole_2_1",
         *(f"whole_4_{host}" for host in range(4)),
         "resumed_1_0",
         *(f"resumed_4_{host}" for host in range(4)),
@@ -168,5 +170,6 @@ def blows(said: str) -> list[tuple[str, ...]]:
     """Of each: hosts, how the others ended, who named it, who told, after how long."""
     return re.findall(
         r"^SIG\w+ to \d of (\d) (\[.*\]) named by (\d) of (\d) .*after ([0-9.]+)$",
-        *(said, re.MULTILINE),
+        said,
+        re.MULTILINE,
     )

@@ -105,7 +105,7 @@ def test_bags_against_tf_nn(combiner: str) -> None:
         {"seen": tpu_embedding.FeatureConfig(films)}, tpu_embedding.SGD(0.0)
     )
     expected = tf.nn.embedding_lookup_sparse(
-        *(WEIGHTS, sparse(bags), sparse(scales)), combiner=combiner
+        WEIGHTS, sparse(bags), sparse(scales), combiner=combiner
     )
     found = program.look_up({"seen": sparse(bags)}, {"seen": sparse(scales)})["seen"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)

@@ -187,7 +187,12 @@ def test_refused_calls_change_nothing(pipelined: bool) -> None:
 
     disturbed = steps(pipelined, disturb)
     assert set(counts) == {
-        *("configure", "load", "enqueue", "send", "receive", "retrieve")
+        "configure",
+        "load",
+        "enqueue",
+        "send",
+        "receive",
+        "retrieve",
     }
     undisturbed = steps(pipelined, lambda *_: None)
     for first, second in zip(disturbed, undisturbed, strict=True):

@@ -22,8 +22,15 @@ CHUNK = 300  # Scenarios of a process.
 # So many calls reach every op in every way.
 EVERY_OP = 50_000
 FAMILIES = (
-    *("rnn", "keras", "params", "kept"),
-    *("sparse", "rows", "dedup", "embedding", "sends"),
+    "rnn",
+    "keras",
+    "params",
+    "kept",
+    "sparse",
+    "rows",
+    "dedup",
+    "embedding",
+    "sends",
 )
 KINDS = ("eager", "graph", "saved", "compiled")
 

@@ -32,9 +32,13 @@ SEEDS = frozenset({"seed", "seed2"})
 PERIODIC = frozenset(
     {
         # Modulo a power of two, or by definition.
-        *("BitwiseAnd.x", "BitwiseAnd.y", "Cast.x", "DataFormatDimMap.x"),
+        "BitwiseAnd.x",
+        "BitwiseAnd.y",
+        "Cast.x",
+        "DataFormatDimMap.x",
         # One element alone is truncated: the batch, or the size that is split.
-        *("SparseCountSparseOutput.dense_shape", "SparseSplit.shape"),
+        "SparseCountSparseOutput.dense_shape",
+        "SparseSplit.shape",
         # The example shows errors alone, and no sizes.
         "SparseTensorToCSRSparseMatrix.dense_shape",
     }

@@ -90,7 +90,10 @@ def test_import_of_odd_ops_library_changes_no_opdef(
     )
     # Ops of TensorFlow with names that Python also has.
     assert [Path(line).stem for line in done.stdout.splitlines()] == [
-        *("Any", "If", "Iterator", "Unpack")
+        "Any",
+        "If",
+        "Iterator",
+        "Unpack",
     ]
     assert done.stderr.endswith(": 0 added, 0 updated, 52 unchanged\n")
     assert texts(opdefs) == texts(OPDEFS)
@@ -108,8 +111,12 @@ def test_goldens_pass_mypy() -> None:
 @pytest.mark.slow
 def test_goldens_pass_pyright() -> None:
     done = python(
-        *("pyright", "--outputjson", "--pythonpath", sys.executable),
-        *(EXPECTED, CHECKS / "typed.py"),
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        EXPECTED,
+        CHECKS / "typed.py",
     )
     found = json.loads(done.stdout)
     assert found["generalDiagnostics"] == []
@@ -120,8 +127,14 @@ def test_goldens_pass_pyright() -> None:
 def test_goldens_run_on_odd_ops_library(odd_ops: Path) -> None:
     """Runs in a process of its own, because a loaded library stays."""
     done = python(
-        *("pytest", "-q", "-p", "no:cacheprovider", "--rootdir", HERE),
-        *(CHECKS / "check_odd_ops.py", CHECKS / "check_documentation.py"),
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        HERE,
+        CHECKS / "check_odd_ops.py",
+        CHECKS / "check_documentation.py",
         ODD_OPS_LIBRARY=str(odd_ops),
     )
     assert done.returncode == 0, done.stdout

@@ -109,8 +109,11 @@ def on_gpu(folder: Path) -> list[str]:
     )
     (toolkit,) = re.findall(r"TOP=(.*)", dry.stderr)
     return [
-        *(f"-isystem{toolkit}/include", f"-L{toolkit}/lib64", f"-L{toolkit}/lib"),
-        *(str(built), "-Wl,--whole-archive,-l:libcudart_static.a,--no-whole-archive"),
+        f"-isystem{toolkit}/include",
+        f"-L{toolkit}/lib64",
+        f"-L{toolkit}/lib",
+        str(built),
+        "-Wl,--whole-archive,-l:libcudart_static.a,--no-whole-archive",
     ]
 
 
@@ -145,6 +148,8 @@ def test_custom_op_template_copy_builds_and_regenerates_equal(tmp_path: Path) ->
     assert wheel.name.startswith("my_audio-0.1.0-py3-none-linux_")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
-        *("my_audio/gradients.py", "my_audio/ops/audio/fade.py"),
-        *("my_audio/ops/libmy_audio_ops.so", "my_audio/ops/py.typed"),
+        "my_audio/gradients.py",
+        "my_audio/ops/audio/fade.py",
+        "my_audio/ops/libmy_audio_ops.so",
+        "my_audio/ops/py.typed",
     } <= names

@@ -79,8 +79,13 @@ def test_custom_library_import_generate_and_update_keep_texts(
 
     # A bare name is that of a file here, not of a library of the system.
     said = ask(
-        *("import", "--library", "audio_ops.so"),
-        *("--opdefs", "my_opdefs", "--group", "audio"),
+        "import",
+        "--library",
+        "audio_ops.so",
+        "--opdefs",
+        "my_opdefs",
+        "--group",
+        "audio",
     )
     assert "added my_opdefs/audio/Addons.Gain.yaml" in said
     assert said.endswith("my_opdefs: 2 added, 0 updated, 0 unchanged")

@@ -63,7 +63,10 @@ ON_DEVICE = {
     **{
         f"{ENQUEUE}{what}Batch": ["mode_override"]
         for what in (
-            *("Integer", "Sparse", "SparseTensor", "RaggedTensor"),
+            "Integer",
+            "Sparse",
+            "SparseTensor",
+            "RaggedTensor",
             "ArbitraryTensor",
         )
     },
@@ -128,8 +131,13 @@ def test_embedding_ops_on_cpu_device_pass_their_tests() -> None:
     tests = [folder / f"test_{name}.py" for name in names]
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
     said = tensorflow(
-        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
-        *("-k", f"not ({left_out})", *tests),
+        "opwright_embedding_on_cpu",
+        "-m",
+        "pytest",
+        "-q",
+        "-k",
+        f"not ({left_out})",
+        *tests,
     )
     assert int(re.search(r"(\d+) passed", said)[1]) > 150
     assert " failed" not in said
@@ -144,8 +152,13 @@ def test_embedding_ops_with_ids_on_device_pass_their_tests() -> None:
     tests.append(ROOT / "tests" / "gpu" / "support" / "ids_on_device.py")
     left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
     said = tensorflow(
-        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
-        *("-k", f"not ({left_out})", *tests),
+        "opwright_embedding_on_cpu",
+        "-m",
+        "pytest",
+        "-q",
+        "-k",
+        f"not ({left_out})",
+        *tests,
         OPWRIGHT_IDS_ON_DEVICE="1",
     )
     assert int(re.search(r"(\d+) passed", said)[1]) > 70
@@ -183,8 +196,17 @@ def test_gpu_page_program_runs_and_restores_checkpoint() -> None:
 def test_embedding_ops_on_cpu_device_pass_the_fuzzer() -> None:
     """The fuzzer calls them with random and damaged arguments."""
     tensorflow(
-        *("opwright_embedding_on_cpu", "-m", "fuzz", "2000", "--cores", "1"),
-        *("--families", "embedding", "--kinds", "eager", "graph"),
+        "opwright_embedding_on_cpu",
+        "-m",
+        "fuzz",
+        "2000",
+        "--cores",
+        "1",
+        "--families",
+        "embedding",
+        "--kinds",
+        "eager",
+        "graph",
     )
 
 
@@ -200,7 +222,12 @@ def test_gpu_check_embedding_rows_on_cpu_device_pass() -> None:
     """The rows of tools/gpu_check.py about TPU embeddings."""
     tests = ROOT / "tests" / "gpu" / "test_tensorflow.py"
     said = tensorflow(
-        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
-        *("-k", "test_gpu_check_row_on_cpu and TPU", tests),
+        "opwright_embedding_on_cpu",
+        "-m",
+        "pytest",
+        "-q",
+        "-k",
+        "test_gpu_check_row_on_cpu and TPU",
+        tests,
     )
     assert "8 passed" in said

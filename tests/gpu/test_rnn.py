@@ -63,7 +63,8 @@ def test_core_layout_matches_params_to_canonical(core: Core) -> None:
         parts = cudnn_rnn_params_to_canonical_v2(
             *sizes,
             tf.range(layout.size, dtype=tf.float64),
-            *(weights, biases),
+            weights,
+            biases,
             **options(layers),
         )
         places: dict[Part, Place] = {}

@@ -25,13 +25,22 @@ MAY_INCLUDE = {
     "embedding/cpu": {"base", "embedding"},
     "embedding/cuda": {"base", "embedding"},
     "embedding/tf": {
-        *("base", "base/tf", "embedding", "embedding/cpu", "embedding/cuda", "xla"),
+        "base",
+        "base/tf",
+        "embedding",
+        "embedding/cpu",
+        "embedding/cuda",
+        "xla",
         *TENSORFLOW,
     },
     "sparsecore": {"base", "embedding", "embedding/cpu"},
     "sparsecore/testing": {"base/testing", "sparsecore"},
     "sparsecore/tf": {
-        *("base", "base/tf", "embedding", "embedding/cpu", "sparsecore"),
+        "base",
+        "base/tf",
+        "embedding",
+        "embedding/cpu",
+        "sparsecore",
         *TENSORFLOW,
     },
     # The C functions that Python calls.
@@ -51,13 +60,18 @@ MAY_LINK = {
     "opwright_embedding_tf": {"opwright_embedding", "tensorflow"},
     "opwright_embedding_device": {"opwright_embedding", "tensorflow"},
     "opwright_embedding_device_cuda": {
-        *("opwright_embedding_cuda", "opwright_embedding_cuda_kernels", "tensorflow"),
+        "opwright_embedding_cuda",
+        "opwright_embedding_cuda_kernels",
+        "tensorflow",
     },
     "opwright_sparsecore": {"opwright_embedding"},
     "opwright_sparsecore_tf": {"opwright_sparsecore", "tensorflow"},
     "opwright": {
-        *("opwright_rnn_tf", "opwright_embedding_tf", "opwright_sparsecore_tf"),
-        *("opwright_embedding_device", "opwright_embedding_device_cuda"),
+        "opwright_rnn_tf",
+        "opwright_embedding_tf",
+        "opwright_sparsecore_tf",
+        "opwright_embedding_device",
+        "opwright_embedding_device_cuda",
     },
 }
 ELSEWHERE = re.compile(r"Threads::Threads|CUDA::\w+|LINKER:.*|INTERFACE")

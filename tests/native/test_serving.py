@@ -24,10 +24,20 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("serve") / "serve"
     place = tf.sysconfig.get_lib()
     command = [
-        *(os.environ.get("CC", "cc"), "-std=c99", "-Wall", "-Wextra", "-Werror"),
-        *("-isystem", tf.sysconfig.get_include(), ROOT / "examples/serve.c"),
-        *("-o", built, f"-L{place}", f"-Wl,-rpath,{place}"),
-        *("-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"),
+        os.environ.get("CC", "cc"),
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-isystem",
+        tf.sysconfig.get_include(),
+        ROOT / "examples/serve.c",
+        "-o",
+        built,
+        f"-L{place}",
+        f"-Wl,-rpath,{place}",
+        "-l:libtensorflow_cc.so.2",
+        "-l:libtensorflow_framework.so.2",
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

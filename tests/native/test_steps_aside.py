@@ -67,7 +67,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [
             compiler,
-            *("-shared", "-fPIC", "-O0", "-w", "-o", str(built), str(source)),
+            "-shared",
+            "-fPIC",
+            "-O0",
+            "-w",
+            "-o",
+            str(built),
+            str(source),
             *tf.sysconfig.get_compile_flags(),
             *tf.sysconfig.get_link_flags(),
         ],

@@ -101,7 +101,10 @@ def calls(draw: st.DrawFn, kind: str) -> tuple[dict[str, Any], Any, dict[str, An
         **{
             name: draw(st.booleans())
             for name in (
-                *("return_sequences", "go_backwards", "use_bias", "unroll"),
+                "return_sequences",
+                "go_backwards",
+                "use_bias",
+                "unroll",
                 "zero_output_for_mask",
             )
         },

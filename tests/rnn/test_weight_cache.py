@@ -135,7 +135,9 @@ def test_weight_cache_limit_holds_for_all_kernels(limit: int) -> None:
     for seed in range(1200):
         inputs, _ = draw_values(CASE)
         cudnn_rnn_v3(
-            *(inputs.input, inputs.input_h, inputs.input_c),
+            inputs.input,
+            inputs.input_h,
+            inputs.input_c,
             tf.random.normal(size),
             [CASE.time] * CASE.batch,
             is_training=False,
@@ -188,7 +190,9 @@ def test_weight_cache_closed_session_frees_entries(limit: int) -> None:
     with tf.Graph().as_default():
         for seed in range(5):
             cudnn_rnn_v3(
-                *(inputs.input.numpy(), inputs.input_h.numpy(), inputs.input_c.numpy()),
+                inputs.input.numpy(),
+                inputs.input_h.numpy(),
+                inputs.input_c.numpy(),
                 inputs.params.numpy(),
                 [CASE.time] * CASE.batch,
                 is_training=False,

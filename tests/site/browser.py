@@ -19,15 +19,19 @@ from support.places import ROOT
 
 #: A page of each kind.
 PAGES = (
-    *("index.html", "groups/math.html", "groups/tpu.html"),
-    *(
-        "ops/MatMul.html",
-        "ops/Sum.html",
-        "ops/CudnnRNNV3.html",
-        "ops/BatchCholesky.html",
-    ),
-    *("guides/readme.html", "guides/guide.html", "guides/rnn.html"),
-    *("guides/embedding.html", "guides/architecture.html", "guides/benchmarks.html"),
+    "index.html",
+    "groups/math.html",
+    "groups/tpu.html",
+    "ops/MatMul.html",
+    "ops/Sum.html",
+    "ops/CudnnRNNV3.html",
+    "ops/BatchCholesky.html",
+    "guides/readme.html",
+    "guides/guide.html",
+    "guides/rnn.html",
+    "guides/embedding.html",
+    "guides/architecture.html",
+    "guides/benchmarks.html",
 )
 #: By query: a page that must be among the first five results.
 QUERIES = {

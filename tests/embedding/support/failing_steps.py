@@ -41,8 +41,15 @@ from opwright.tpu import (
 ROWS, WIDTH, SAMPLES, RATE, THREADS = 48, 4, 3, 0.25, 3
 # Where a step fails. All but the last end before every core has sent.
 PLACES = (
-    *("before", "enqueued", "received", "some sent", "nan", "bad id", "cancelled"),
-    *("interrupted", "sent"),
+    "before",
+    "enqueued",
+    "received",
+    "some sent",
+    "nan",
+    "bad id",
+    "cancelled",
+    "interrupted",
+    "sent",
 )
 OWN = [place for place in PLACES if place in ("before", "enqueued", "received")]
 

@@ -439,8 +439,8 @@ def severed(
         for host, other in zip(two, reversed(two), strict=True)
     ]
     print(
-        *(blow.name, "to 2 of", hosts, codes, "named by", sum(named), "of", len(told)),
-        *("after", round(seconds, 1)), flush=True
+        blow.name, "to 2 of", hosts, codes, "named by", sum(named), "of", len(told),
+        "after", round(seconds, 1), flush=True
     )  # fmt: skip
     print(told, flush=True)
 
@@ -467,8 +467,8 @@ def blow_to(
     named = [f"/job:worker/replica:0/task:{victim}" in said for said in told]
     kinds = {said.partition(":")[0] for said in told}
     print(
-        blow.name, *("to", victim, "of", len(children), codes, "named by", sum(named)),
-        *("of", len(told), *sorted(kinds), "after", round(seconds, 1)), flush=True
+        blow.name, "to", victim, "of", len(children), codes, "named by", sum(named),
+        "of", len(told), *sorted(kinds), "after", round(seconds, 1), flush=True
     )  # fmt: skip
     for said, does in zip(told, named, strict=True):
         if not does:
@@ -493,8 +493,11 @@ def killed(folder: Path, kills: int, seed: int) -> None:
         children = fork(hosts, enduring(folder, first))
         if left:
             blow_to(
-                *(children, folder, signal.SIGKILL),
-                *(rng.randrange(hosts), rng.uniform(0, 2)),
+                children,
+                folder,
+                signal.SIGKILL,
+                rng.randrange(hosts),
+                rng.uniform(0, 2),
             )
         else:
             print("final", hosts, "from", first, wait(children, 120), flush=True)

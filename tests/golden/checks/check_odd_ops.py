@@ -155,7 +155,15 @@ def test_odd_required_attrs_arrive(run_built: Run) -> None:
     attrs = attrs_of(
         run_built(
             lambda: odd_required(
-                *(2, 0.5, True, "text", TString, [None, 2], [[1, 2]], [7], [TInt32]),
+                2,
+                0.5,
+                True,
+                "text",
+                TString,
+                [None, 2],
+                [[1, 2]],
+                [7],
+                [TInt32],
                 last=9,
             )
         )

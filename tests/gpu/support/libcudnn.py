@@ -73,11 +73,21 @@ class Cudnn:
         self._call("SetDropoutDescriptor", dropout, self.handle, *nothing)
         self._call(
             "SetRNNDescriptor_v8",
-            *(rnn, ALGORITHMS.index(algorithm), MODES.index(layers.mode), DOUBLE_BIAS),
-            *(int(layers.bidirectional), int(layers.skip_input)),
-            *(number, math, DEFAULT_MATH),
-            *(layers.input_size, layers.units, layers.hidden, layers.layers),
-            *(dropout, ctypes.c_uint32(0)),
+            rnn,
+            ALGORITHMS.index(algorithm),
+            MODES.index(layers.mode),
+            DOUBLE_BIAS,
+            int(layers.bidirectional),
+            int(layers.skip_input),
+            number,
+            math,
+            DEFAULT_MATH,
+            layers.input_size,
+            layers.units,
+            layers.hidden,
+            layers.layers,
+            dropout,
+            ctypes.c_uint32(0),
         )
         self._call("GetRNNWeightSpaceSize", self.handle, rnn, byref(size))
         places: dict[Part, Place] = {}
@@ -109,9 +119,16 @@ class Cudnn:
             self._call("CreateTensorDescriptor", byref(descriptor))
         self._call(
             "GetRNNWeightParams",
-            *(self.handle, rnn, pseudo_layer, size, _P(SOMEWHERE), linear),
-            *(descriptors[0], byref(addresses[0])),
-            *(descriptors[1], byref(addresses[1])),
+            self.handle,
+            rnn,
+            pseudo_layer,
+            size,
+            _P(SOMEWHERE),
+            linear,
+            descriptors[0],
+            byref(addresses[0]),
+            descriptors[1],
+            byref(addresses[1]),
         )
         found: list[tuple[int | None, int, int]] = []
         for address, descriptor in zip(addresses, descriptors, strict=True):
@@ -119,7 +136,12 @@ class Cudnn:
             sizes, strides = (_I * DIMENSIONS)(), (_I * DIMENSIONS)()
             self._call(
                 "GetTensorNdDescriptor",
-                *(descriptor, DIMENSIONS, byref(kind), byref(count), sizes, strides),
+                descriptor,
+                DIMENSIONS,
+                byref(kind),
+                byref(count),
+                sizes,
+                strides,
             )
             _, rows, columns = sizes
             if address.value is not None and list(strides) != [

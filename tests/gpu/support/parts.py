@@ -76,8 +76,13 @@ def cmake(folder: Path, targets: str, *options: str) -> tuple[str, str]:
     commands = (
         [cmake, "-S", str(ROOT), "-B", str(folder), *options],
         [
-            *(cmake, "--build", str(folder), "--target", *targets.split()),
-            *("--parallel", str(os.cpu_count() or 1)),
+            cmake,
+            "--build",
+            str(folder),
+            "--target",
+            *targets.split(),
+            "--parallel",
+            str(os.cpu_count() or 1),
         ],
     )
     log = folder / "build.log"

@@ -53,13 +53,15 @@ class Model(tf.Module):
         batch = tf.shape(x)[1]
         states = tf.zeros([1, batch, 3])
         lengths = tf.fill([batch], tf.shape(x)[0])
-        rnn = cudnn_rnn_v3(
-            *(x, states, states, self.params, lengths), is_training=False
-        )
+        rnn = cudnn_rnn_v3(x, states, states, self.params, lengths, is_training=False)
         enqueue = EnqueueTPUEmbeddingArbitraryTensorBatch
         nothing = tf.zeros([0], tf.int32)
         enqueue.create(
-            *(Scope.current(), [nothing], [ids], [tf.zeros([0])], "inference"),
+            Scope.current(),
+            [nothing],
+            [ids],
+            [tf.zeros([0])],
+            "inference",
             enqueue.Options(combiners=["sum"], device_ordinal=-1),
         )
         (rows,) = RecvTPUEmbeddingActivations.create(Scope.current(), 1, CONFIG).outputs

@@ -102,28 +102,32 @@ WRAPS = [TWO_62, TWO_62, TWO_62, TWO_62 + 4]  # Adds up to 4 in 64 bits.
 SPLITS = ints(0, 1)
 by_table(
     "sparse features that wrap",
-    *("num_features", str(TWO_62)),
+    "num_features",
+    str(TWO_62),
     ragged=False,
     where=ints(2**30, 2**30 + 1),
     num_features=WRAPS,
 )
 by_table(
     "ragged sequences that wrap",
-    *("max_sequence_lengths", str(TWO_62)),
+    "max_sequence_lengths",
+    str(TWO_62),
     ragged=True,
     where=SPLITS,
     max_sequence_lengths=WRAPS,
 )
 by_table(
     "a ragged sequence far behind",
-    *("max_sequence_lengths", str(TWO_62)),
+    "max_sequence_lengths",
+    str(TWO_62),
     ragged=True,
     where=ints(0, 3),
     max_sequence_lengths=[3, TWO_62, TWO_62, TWO_62, TWO_62 + 1],
 )
 by_table(
     "one feature too many",
-    *("num_features", "5"),
+    "num_features",
+    "5",
     ragged=False,
     where=ints(0),
     num_features=[5],
@@ -145,7 +149,8 @@ for name, message in (
     attack(
         name,
         lambda message=message: serialized(message),
-        *("batch[0]", "SparseFeatures"),
+        "batch[0]",
+        "SparseFeatures",
         saved=False,
     )
 
@@ -178,7 +183,8 @@ configuration("2^63 samples", system(2**21, 2**21, 2**21).config, "feature0")
 configuration(
     "many features of many samples",
     System([Table(8, 1)], [Feature(0, (2**27,))] * 3).config,
-    *("feature 2", "samples"),
+    "feature 2",
+    "samples",
 )
 configuration("many legacy samples", legacy(2**30, 2**30), "table0", "num_features")
 
@@ -275,7 +281,8 @@ for name, values in (
         attack(
             f"{name} {value}",
             lambda change={name: value}: listed(**change),
-            *(name, str(value)),
+            name,
+            str(value),
         )
 
 

@@ -38,12 +38,13 @@ STOCK = tuple(
         "the last dimension of",
     )
 )
+_EMPTY_WORDS = """
+a an the of for to in is be this that its
+tensor tensors value values input inputs output outputs
+op operation given scalar number attr attribute result
+"""
 #: Words that say nothing by themselves.
-EMPTY = {
-    *("a", "an", "the", "of", "for", "to", "in", "is", "be", "this", "that", "its"),
-    *("tensor", "tensors", "value", "values", "input", "inputs", "output", "outputs"),
-    *("op", "operation", "given", "scalar", "number", "attr", "attribute", "result"),
-}
+EMPTY = set(_EMPTY_WORDS.split())
 
 
 def documented(op: Op) -> Iterator[Arg | Attr]:

@@ -55,7 +55,7 @@ def losses(mode: str, direction: str, alone: str) -> list[float]:
         with tf.GradientTape() as tape:
             given = [around(one) for one in (tf.tanh(x * 1.5 + 0.1), params)]
             y = cudnn_rnn_v3(
-                *(given[0], h, c, given[1], lengths), dropout=0.3, seed=1, **options
+                given[0], h, c, given[1], lengths, dropout=0.3, seed=1, **options
             ).output
             loss = tf.reduce_mean(tf.square(tf.sin(around(y)) - 0.3) * 2.0)
         params.assign_sub(tape.gradient(loss, params) * 0.5)
