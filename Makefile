@@ -147,10 +147,11 @@ goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before co
 	$(BIN)/python -m pytest tests/golden --update-goldens
 
 CC_SOURCES := git ls-files 'runtime/native/*' 'tests/*' 'benchmarks/*' | grep -E '\.(h|cc|cu)$$'
-lint: $(VENV)/.ready ## ruff, black and clang-format over what is written by hand.
+lint: $(VENV)/.ready ## ruff, black, clang-format and tools/style.py over what is written by hand.
 	$(BIN)/ruff check .
 	$(BIN)/black --check --quiet codegen runtime tests tools benchmarks examples docs
 	$(BIN)/opwright-codegen lint
+	$(BIN)/python tools/style.py
 	$(CC_SOURCES) | xargs $(BIN)/clang-format --dry-run -Werror
 
 bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.

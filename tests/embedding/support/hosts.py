@@ -439,9 +439,18 @@ def severed(
         for host, other in zip(two, reversed(two), strict=True)
     ]
     print(
-        blow.name, "to 2 of", hosts, codes, "named by", sum(named), "of", len(told),
-        "after", round(seconds, 1), flush=True
-    )  # fmt: skip
+        blow.name,
+        "to 2 of",
+        hosts,
+        codes,
+        "named by",
+        sum(named),
+        "of",
+        len(told),
+        "after",
+        round(seconds, 1),
+        flush=True,
+    )
     print(told, flush=True)
 
 
@@ -467,9 +476,21 @@ def blow_to(
     named = [f"/job:worker/replica:0/task:{victim}" in said for said in told]
     kinds = {said.partition(":")[0] for said in told}
     print(
-        blow.name, "to", victim, "of", len(children), codes, "named by", sum(named),
-        "of", len(told), *sorted(kinds), "after", round(seconds, 1), flush=True
-    )  # fmt: skip
+        blow.name,
+        "to",
+        victim,
+        "of",
+        len(children),
+        codes,
+        "named by",
+        sum(named),
+        "of",
+        len(told),
+        *sorted(kinds),
+        "after",
+        round(seconds, 1),
+        flush=True,
+    )
     for said, does in zip(told, named, strict=True):
         if not does:
             print("not named:", said, flush=True)
