@@ -62,7 +62,7 @@ def test_translate_integer_input_of_sizes_makes_a_row(shape: str, parts: str) ->
     assert open_ == {}
 
 
-def test_rows() -> None:
+def test_translate_rows_gives_slices() -> None:
     made = op(x="*x a", y="*x[1:] len(x) prod(x)")
     found, _ = cxx_shapes.translated(made)
     assert found["x"].parts == 'opdef::Shape{opdef::RowNamed("x"), opdef::Named("a")}'
@@ -92,7 +92,7 @@ def test_translate_input_named_in_its_own_shape_makes_a_row() -> None:
         ('a b if mode in ("a", "b") and k > 1 else b a', None),
     ],
 )
-def test_by_an_attr(shape: str, test: str | None) -> None:
+def test_translate_attr_condition_gives_choice(shape: str, test: str | None) -> None:
     found, _ = cxx_shapes.translated(op(y=shape.replace("'", "''")))
     test = test or '((attrs.mode == "a" || attrs.mode == "b")) && (attrs.k > 1)'
     first, _, rest = found["y"].parts.partition(" ? ")
@@ -130,5 +130,5 @@ def test_names_that_cxx_keeps() -> None:
     assert cxx_shapes.member("gain") == "gain"
 
 
-def test_literals() -> None:
+def test_text_is_escaped() -> None:
     assert cxx_shapes.text('a"\\\n?é') == '"a\\"\\\\\\012\\077\\303\\251"'

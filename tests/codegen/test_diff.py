@@ -122,7 +122,9 @@ FLOAT = dataclasses.replace(T, default=DTypeName("float"))
         ),
     ],
 )
-def test_changes(changes: dict[str, Any], kind: str, what: str, breaks: bool) -> None:
+def test_compare_change_is_classified(
+    changes: dict[str, Any], kind: str, what: str, breaks: bool
+) -> None:
     new = dataclasses.replace(OP, **changes)
     assert compare([OP], [new]) == [Change("Foo", kind, what, breaks)]
 
@@ -203,7 +205,7 @@ def test_opdefs_are_the_installed_registry() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pb", "pbtxt"])
-def test_saved_lists(tmp_path: Path, suffix: str) -> None:
+def test_save_list_differs_from_changed_opdefs(tmp_path: Path, suffix: str) -> None:
     shutil.copytree(OPDEFS / "math", tmp_path / "opdefs" / "math")
     old = f"old.{suffix}"
     assert command_on_registry("save", "opdefs", old, cwd=tmp_path).returncode == 0

@@ -61,7 +61,7 @@ def arranged(text: str) -> str:
     return form.arranged(text.encode(), Path("opdefs/math/Roll.yaml")).decode()
 
 
-def test_in_form() -> None:
+def test_form_of_arranged_text_has_no_problem() -> None:
     assert found(ROLL) == []
     assert arranged(ROLL) == ROLL
     alone = "op: Roll\ngroup: math\n"
@@ -77,7 +77,9 @@ def test_in_form() -> None:
         ("# About attrs.", "tpu_only: why\n# x", "15:1", "'tpu_only' is written by"),
     ],
 )
-def test_out_of_form(old: str, new: str, where: str, words: str) -> None:
+def test_form_of_other_order_is_one_problem(
+    old: str, new: str, where: str, words: str
+) -> None:
     text = ROLL.replace("kernels: {CPU: opwright}", "gradient_of: Roll")
     problems = found(text.replace(old, new))
     assert len(problems) == 1

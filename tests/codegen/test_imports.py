@@ -59,7 +59,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", ALLOWED)
-def test_arrows(package: str) -> None:
+def test_package_imports_are_allowed(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
     wrong = {

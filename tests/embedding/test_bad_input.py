@@ -177,13 +177,13 @@ def quantize(config: Any, buckets: int, low: float | None, high: float | None) -
 
 
 @pytest.mark.parametrize("which", range(len(DESCRIBED)))
-def test_broken_rules(which: int) -> None:
+def test_configure_broken_rule_is_refused(which: int) -> None:
     change, words = DESCRIBED[which]
     refused_configuration(SYSTEM.config, change, words)
 
 
 @pytest.mark.parametrize("which", range(len(LEGACY)))
-def test_broken_rules_of_the_legacy_form(which: int) -> None:
+def test_configure_legacy_broken_rule_is_refused(which: int) -> None:
     change, words = LEGACY[which]
     refused_configuration(legacy(), change, words)
 
@@ -204,7 +204,7 @@ def refused_configuration(config: Any, change: Change, words: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("config", [b"", b"no message", b"\x0a\xff\xff\xff\xff\x0f"])
-def test_no_configuration(config: bytes) -> None:
+def test_configure_bytes_without_message_are_refused(config: bytes) -> None:
     shutdown_distributed_tpu()
     configure_distributed_tpu()
     raises(Invalid, lambda: configure_tpu_embedding(config), "config")
@@ -303,7 +303,7 @@ def arbitrary(
 
 @pytest.mark.parametrize("which", range(len(LOOKUPS) + len(SHAPES)))
 @pytest.mark.parametrize("wide", [False, True])
-def test_enqueue(before: State, which: int, wide: bool) -> None:
+def test_enqueue_bad_lookup_is_refused(before: State, which: int, wide: bool) -> None:
     feature, tensors, words = [*LOOKUPS, *SHAPES][which]
     if which < len(LOOKUPS):
         words = (f"feature{feature}", *words)
@@ -324,7 +324,7 @@ def test_ids_beyond_32_bits_are_not_cut(before: State) -> None:
         raises(Invalid, partial(arbitrary, every), str(id_), "feature0")
 
 
-def test_enqueue_options(before: State) -> None:
+def test_enqueue_bad_option_is_refused(before: State) -> None:
     raises(Invalid, lambda: arbitrary(GOOD, "backwards"), "mode_override", "backwards")
     raises(Invalid, lambda: arbitrary(GOOD, ""), "mode_override")
     raises(
@@ -340,7 +340,7 @@ def test_enqueue_options(before: State) -> None:
     raises(Invalid, lambda: arbitrary([*GOOD, DENSE]), "4", "3")
 
 
-def test_receive_arguments(before: State) -> None:
+def test_receive_bad_argument_is_refused(before: State) -> None:
     scope, op = Scope.current(), RecvTPUEmbeddingActivations
     # One that is not refused would wait for a batch for ever.
     arbitrary(GOOD, "inference")
@@ -416,7 +416,7 @@ def load_first(
     op.create(Scope.current(), weights, slots, shards, shard, op.Options(**options))
 
 
-def test_load_arguments(before: State) -> None:
+def test_load_bad_argument_is_refused(before: State) -> None:
     good = tf.ones([10, 4])
     here: dict[str, Any] = {"table_id": 0, "config": SYSTEM.proto}
     raises(Invalid, lambda: load_first(tf.ones([9, 4]), good, **here), "table0", "9")
@@ -458,7 +458,7 @@ def retrieve_first(shards: int = 1, shard: int = 0, **options: Any) -> None:
     op.create(Scope.current(), shards, shard, op.Options(**options))
 
 
-def test_retrieve_arguments(before: State) -> None:
+def test_retrieve_bad_argument_is_refused(before: State) -> None:
     raises(Invalid, lambda: retrieve_first(table_id=7), "table_id", "7")
     raises(Invalid, lambda: retrieve_first(table_name="nobody"), "nobody")
     raises(Invalid, lambda: retrieve_first(1, 3, table_id=0), "shard_id", "3")

@@ -49,7 +49,7 @@ def parsed(text: str) -> Any:
 # What the messages should be was written by hand, from their definition.
 
 
-def test_features() -> None:
+def test_embedding_config_features_are_in_message() -> None:
     films = EmbeddingTable("films", 5_000_000_000, 16, tpu_embedding.SGD(0.5))
     people = EmbeddingTable("people", 3, 8, tpu_embedding.Adagrad(fast))
     made = EmbeddingConfig(
@@ -93,7 +93,7 @@ def test_features() -> None:
         """)
 
 
-def test_without_features() -> None:
+def test_embedding_config_without_features_counts_them() -> None:
     tables = [table("a", num_features=2), table("b", num_features=1)]
     made = EmbeddingConfig(tables, batch_size=32).message
     assert (made.batch_size_per_tensor_core, len(made.feature_descriptor)) == (32, 0)
@@ -214,7 +214,7 @@ def test_slots_are_those_of_the_ops(field: str) -> None:
     assert tuple(arg.name for arg in retrieve.outputs) == ("parameters", *slots)
 
 
-def test_optimizers_are_values() -> None:
+def test_optimizers_of_equal_arguments_are_equal() -> None:
     """As TensorFlow's are: equal, and hashed, by what they were given."""
     assert tpu.Momentum(0.1) == tpu.Momentum(0.1)
     assert hash(tpu.Momentum(0.1)) == hash(tpu.Momentum(0.1))

@@ -31,7 +31,7 @@ from support.processes import run_code, run_program
         "fit of tf_keras",
     ],
 )
-def test_on_cores(case: str) -> None:
+def test_software_strategy_program_on_cores_runs(case: str) -> None:
     done = run_program("embedding.support.on_cores", case, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "done" in done.stdout

@@ -69,7 +69,7 @@ def serialized(mask: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_layout(version: int) -> None:
+def test_dedup_layout_lists_lengths(version: int) -> None:
     assert layout(configuration(), version).tolist() == [
         [0, 4],
         [1, 4],
@@ -94,7 +94,9 @@ def merged_and_split(
 
 @pytest.mark.parametrize("floating", FLOATS)
 @pytest.mark.parametrize("integer", INTEGERS)
-def test_split_of_merge(integer: tf.DType, floating: tf.DType) -> None:
+def test_split_of_merged_dedup_data_is_equal(
+    integer: tf.DType, floating: tf.DType
+) -> None:
     """Whatever the configuration, and in graphs, where the tuple is a loop's state."""
     nothing = np.empty((0, 2), np.int64)
     for mask in (layout(configuration()), layout(legacy()), nothing):
@@ -173,7 +175,9 @@ def refused(argument: str, run: Any) -> None:
         ({"cores": 2**31 - 9, "input_shape": [9]}, "config: table 1"),
     ],
 )
-def test_bad_configuration(change: dict[str, Any], says: str) -> None:
+def test_dedup_op_bad_configuration_is_refused(
+    change: dict[str, Any], says: str
+) -> None:
     """Every rule of a configuration holds here too; some are these ops' own."""
     config = configuration(change.get("cores", 0))
     feature = config.feature_descriptor[0]
@@ -185,7 +189,7 @@ def test_bad_configuration(change: dict[str, Any], says: str) -> None:
             op(config)
 
 
-def test_bad_bytes() -> None:
+def test_dedup_op_bad_bytes_are_refused() -> None:
     for op in (tpu.compute_dedup_data_size, tpu.compute_dedup_data_tuple_mask):
         for config in (b"\xff", b""):
             with pytest.raises(tf.errors.InvalidArgumentError, match="config is "):
@@ -206,7 +210,7 @@ def test_bad_bytes() -> None:
         serialized(0),
     ],
 )
-def test_bad_mask(mask: bytes) -> None:
+def test_merge_dedup_data_bad_mask_is_refused(mask: bytes) -> None:
     ints, floats = tf.constant([1]), tf.constant([], tf.float32)
     refused("tuple_mask", lambda: merged_and_split(mask, ints, floats))
 
@@ -221,7 +225,9 @@ def test_bad_mask(mask: bytes) -> None:
         ("float_tensor", tf.zeros([2], tf.int32), tf.zeros([])),
     ],
 )
-def test_bad_vectors(argument: str, integers: tf.Tensor, floats: tf.Tensor) -> None:
+def test_merge_dedup_data_bad_vectors_are_refused(
+    argument: str, integers: tf.Tensor, floats: tf.Tensor
+) -> None:
     mask = [[0, 2], [1, 1]]
     refused(argument, lambda: merged_and_split(mask, integers, floats))
 

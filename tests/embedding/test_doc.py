@@ -31,12 +31,12 @@ TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_code_runs(program: str, tmp_path: Path) -> None:
+def test_page_program_runs(program: str, tmp_path: Path) -> None:
     done = run_code(program.replace("/tmp/", f"{tmp_path}/"))
     assert done.returncode == 0, done.stderr
 
 
-def test_error_is_the_one_shown() -> None:
+def test_embedding_config_error_is_shown_on_page() -> None:
     (shown,) = re.findall(r"```text\n(.*?)\n```", STEPS, re.DOTALL)
     sgd = tf.tpu.experimental.embedding.SGD()
     with pytest.raises(OpError) as raised:
@@ -44,12 +44,12 @@ def test_error_is_the_one_shown() -> None:
     assert str(raised.value) == shown
 
 
-def test_tables_are_what_they_are_made_of() -> None:
+def test_page_tables_are_current() -> None:
     renewed: Callable[[str], str] = TABLES["renewed"]
     assert renewed(PAGE) == PAGE, "run docs/embedding_tables.py"
 
 
-def test_every_op_of_the_family_is_in_the_table() -> None:
+def test_op_table_lists_every_embedding_op() -> None:
     """By the registry: those that run here do, and the others say why they do not."""
     section = PAGE.partition("ops: begin")[2].partition("ops: end")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE))

@@ -205,7 +205,7 @@ def legacy_config() -> Any:
 
 
 @pytest.mark.parametrize("enqueue", LEGACY)
-def test_without_features(
+def test_enqueue_legacy_without_features_matches_reference(
     legacy_config: bytes, enqueue: Callable[[list[Lookup]], None]
 ) -> None:
     rng = np.random.default_rng(0)
@@ -217,7 +217,7 @@ def test_without_features(
     check_step(SYSTEM, legacy_config, lookups, lambda: enqueue(lookups))
 
 
-def test_integers(legacy_config: bytes) -> None:
+def test_enqueue_integer_batch_matches_reference(legacy_config: bytes) -> None:
     dense = [Feature(f.table, f.shape, "dense") for f in SYSTEM.features]
     lookups = System(SYSTEM.tables, dense).draw(np.random.default_rng(0))
     batch = [tf.constant(one.ids, tf.int32) for one in lookups]
@@ -231,7 +231,9 @@ def test_integers(legacy_config: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
-def test_sequences_without_features(legacy_config: bytes, kind: str) -> None:
+def test_enqueue_legacy_sequences_match_reference(
+    legacy_config: bytes, kind: str
+) -> None:
     """A sequence of 2 takes the places of 2 features; what is longer is cut."""
     rng = np.random.default_rng(0)
     third = SYSTEM.draw(rng)[1]

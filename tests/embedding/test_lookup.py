@@ -50,7 +50,7 @@ def check(features: Any, ids: Any, weights: Any = None) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_dense() -> None:
+def test_lookup_dense_ids_match_numpy() -> None:
     films = table(WEIGHTS, "films")
     check(
         {
@@ -69,7 +69,7 @@ def test_dense() -> None:
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
-def test_bags(kind: str, weighted: bool, combiner: str) -> None:
+def test_lookup_bags_match_numpy(kind: str, weighted: bool, combiner: str) -> None:
     films = table(WEIGHTS, "films", combiner=combiner)
     people = table(PEOPLE, "people", combiner="sum")
     # Serving drops ids with weights that are not positive unless told not to.
@@ -112,7 +112,7 @@ def test_bags_against_tf_nn(combiner: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
-def test_sequences(kind: str) -> None:
+def test_lookup_sequences_are_cut_and_padded(kind: str) -> None:
     """Cut at three ids; short ones end in zeros."""
     films = table(WEIGHTS, "films")
     make = sparse if kind == "sparse" else tf.identity
@@ -136,7 +136,7 @@ def test_lookup_ragged_feature_by_position_pads_with_zeros() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_quantized_lookups() -> None:
+def test_lookup_quantized_table_rounds_rows() -> None:
     """Clipped to [-1, 1], in steps of 0.5; the table itself stays as it is."""
     quantization = tpu_embedding.QuantizationConfig(num_buckets=5, lower=-1, upper=1)
     films = table(WEIGHTS, "films", quantization_config=quantization)

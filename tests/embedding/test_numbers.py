@@ -140,7 +140,7 @@ def random_system(name: str, rng: np.random.Generator) -> System:
 
 
 @pytest.mark.parametrize("name", reference.RULES)
-def test_every_optimizer(isa: str, name: str) -> None:
+def test_optimizer_steps_match_reference(isa: str, name: str) -> None:
     """Each step starts from what the engine has, in float32, after the step before."""
     for seed in range(SYSTEMS):
         rng = np.random.default_rng([seed, len(name), ord(name[0])])
@@ -191,7 +191,7 @@ def check_activations(
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_lookups_are_tensorflows(
+def test_lookup_matches_tensorflow(
     isa: str, combiner: str, kind: str, weighted: bool
 ) -> None:
     """Empty bags, ids that come twice, either width of ids and weights."""
@@ -227,7 +227,7 @@ def tensorflow_lookup(
 
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
-def test_sequences(kind: str) -> None:
+def test_lookup_sequences_match_reference(kind: str) -> None:
     """An id a position; what is too long is cut, what is short is followed by zeros."""
     rng = np.random.default_rng(0)
     samples, length = 7, 4
@@ -265,7 +265,7 @@ def test_sequences(kind: str) -> None:
         assert deviation(after, values, tables[0]["parameters"]) <= TOLERANCE
 
 
-def test_quantized_lookups() -> None:
+def test_lookup_quantized_matches_reference() -> None:
     """The lookup sees quantized rows, the update the rows as they are."""
     rng = np.random.default_rng(0)
     parameters = optimizer("stochastic_gradient_descent")

@@ -188,7 +188,7 @@ def test_receive_pipelined_waits_for_update_before_previous(
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_inference_between_steps(pipelined: bool) -> None:
+def test_inference_between_steps_sees_updates(pipelined: bool) -> None:
     """It wants no gradients, and sees every update before it."""
     run = Run(small(pipeline_execution_with_tensor_core=pipelined), 4)
     with configured(run.system) as proto:
@@ -292,7 +292,7 @@ def cancelled_at_once(pool: ThreadPoolExecutor, function: Callable[[], object]) 
     assert time.perf_counter() - start < AT_ONCE
 
 
-def test_cancelled_receive(pool: ThreadPoolExecutor) -> None:
+def test_receive_cancelled_takes_no_batch(pool: ThreadPoolExecutor) -> None:
     """The next batch goes to the next receive op, not to the one that is gone."""
     run = Run(small(), 1)
     with configured(run.system) as proto:
@@ -319,7 +319,7 @@ def test_receive_in_a_function_that_was_cancelled_before() -> None:
         run.check(receive(run.system, proto), 0, 0)
 
 
-def test_cancelled_enqueue(pool: ThreadPoolExecutor) -> None:
+def test_enqueue_cancelled_adds_no_batch(pool: ThreadPoolExecutor) -> None:
     """A batch that found no room is not enqueued later."""
     run = Run(small(), 2)
     with configured(run.system) as proto:

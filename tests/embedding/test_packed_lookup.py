@@ -199,7 +199,7 @@ def test_only_what_is_plain_is_found_at_once() -> None:
         np.testing.assert_array_equal(tpu.embedding_lookup(taken), found)
 
 
-def test_profiles_show_it(tmp_path: Path) -> None:
+def test_packed_lookup_is_in_profiles(tmp_path: Path) -> None:
     program()
     ids = tf.constant([0, 1, 2, 3, 0, 1])
     tf.profiler.experimental.start(str(tmp_path))
@@ -264,7 +264,7 @@ def test_in_functions_and_exports(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.look_up(ids), found)
 
 
-def test_beside_a_training() -> None:
+def test_packed_lookup_during_training_sees_whole_updates() -> None:
     """What reads while another thread trains sees rows between whole updates."""
     ones = table(ONES, "ones")
     feature = {"all": tpu_embedding.FeatureConfig(ones, output_shape=[4])}

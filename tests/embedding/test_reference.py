@@ -179,7 +179,7 @@ def new_table(name: str, rng: np.random.Generator) -> dict[str, reference.Array]
 
 @pytest.mark.parametrize(("name", "values"), CASES)
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_rules_are_tensorflows(
+def test_reference_rules_match_tensorflow(
     name: str, values: dict[str, Any], accumulate: bool
 ) -> None:
     """TensorFlow's ops update a row that comes twice twice."""
@@ -202,7 +202,7 @@ def test_rules_are_tensorflows(
 
 
 @pytest.mark.parametrize("beta1", [0.0, 0.5])
-def test_adam_is_tensorflows(beta1: float) -> None:
+def test_reference_adam_matches_tensorflow(beta1: float) -> None:
     """The non-lazy form; TensorFlow's op puts the powers of the betas in the rate."""
     rng = np.random.default_rng(0)
     parameters = settings(
@@ -232,7 +232,7 @@ def test_adam_is_tensorflows(beta1: float) -> None:
             np.testing.assert_allclose(table[slot], variable, 1e-11, 1e-12)
 
 
-def test_forms_of_adam() -> None:
+def test_reference_adam_forms_differ_as_documented() -> None:
     """Where epsilon is 0 its place is all one; lazy means that other rows stay."""
     rng = np.random.default_rng(0)
     table, ids = new_table("adam", rng), np.array([3, 3, 7])

@@ -142,7 +142,7 @@ def test_graph_loop_keeps_steps_apart(pipelined: bool) -> None:
     np.testing.assert_array_equal(program.tables()["rows"][:, 0], expected)
 
 
-def test_enqueue_within_run() -> None:
+def test_enqueue_within_run_trains() -> None:
     """Enqueue, dequeue and gradients in the function that strategy.run calls."""
     made = Setup()
     data = made.strategy.experimental_distribute_dataset(dataset(), options=ON_HOST)

@@ -57,7 +57,7 @@ def close(found: Weights, expected: Weights) -> None:
 # Each argument on SGD's page, and what it does.
 
 
-def test_learning_rate() -> None:
+def test_learning_rate_scales_updates() -> None:
     close(after(SGD(0.5)), WEIGHTS - 0.5 * summed())
     close(after(SGD(0.25), steps=2), WEIGHTS - 0.5 * summed())
 
@@ -75,7 +75,7 @@ def test_learning_rate_function_is_read_each_step() -> None:
     close(program.tables()["films"], WEIGHTS - (0.5 + 0.25 + 0.5 / 3) * summed())
 
 
-def test_use_gradient_accumulation() -> None:
+def test_use_gradient_accumulation_sums_before_adagrad() -> None:
     """SGD does not tell; Adagrad sees squares of sums, or sums of squares."""
     expected = WEIGHTS.copy()
     accumulators = np.full_like(WEIGHTS, 0.1)
@@ -91,7 +91,9 @@ def test_use_gradient_accumulation() -> None:
 
 
 @pytest.mark.parametrize("bounds", [(-0.5, 0.5), (None, 0.25), (-0.25, None)])
-def test_clip_weight(bounds: tuple[float | None, float | None]) -> None:
+def test_clip_weight_bounds_updated_rows(
+    bounds: tuple[float | None, float | None],
+) -> None:
     """Only of rows that are updated: the others keep what is out of bounds."""
     optimizer = SGD(0.1, clip_weight_min=bounds[0], clip_weight_max=bounds[1])
     expected = WEIGHTS.copy()
@@ -101,7 +103,7 @@ def test_clip_weight(bounds: tuple[float | None, float | None]) -> None:
     close(after(optimizer), expected)
 
 
-def test_weight_decay_factor() -> None:
+def test_weight_decay_factor_decays_updated_rows() -> None:
     close(
         after(SGD(0.5, weight_decay_factor=0.25)),
         WEIGHTS - touched(0.25) * WEIGHTS - 0.5 * summed(),
@@ -127,7 +129,9 @@ def test_multiply_weight_decay_factor_by_learning_rate() -> None:
         ((None, None), -np.inf, np.inf),
     ],
 )
-def test_clipvalue(clipvalue: Any, low: float, high: float) -> None:
+def test_clipvalue_clips_summed_gradients(
+    clipvalue: Any, low: float, high: float
+) -> None:
     """A row's gradient is clipped after its occurrences are summed."""
     close(
         after(SGD(0.5, clipvalue=clipvalue)),
@@ -293,7 +297,7 @@ def test_evaluation_between_steps_changes_nothing() -> None:
     close(program.tables()["films"], expected)
 
 
-def test_pipelined() -> None:
+def test_pipelined_lookup_misses_last_update() -> None:
     """A lookup sees all updates but that of the step before."""
     films = table(WEIGHTS, "films")
     features = {"seen": tpu_embedding.FeatureConfig(films)}
@@ -320,7 +324,7 @@ SLOTS = {
 
 
 @pytest.mark.parametrize("name", SLOTS)
-def test_more_optimizers(name: str) -> None:
+def test_optimizer_slots_have_initial_values(name: str) -> None:
     optimizer, slots = SLOTS[name]
     films = table(WEIGHTS, "films")
     program = Program({"seen": tpu_embedding.FeatureConfig(films)}, optimizer)
@@ -337,7 +341,7 @@ def test_more_optimizers(name: str) -> None:
         assert set(np.flatnonzero(moved)) == set(IDS), name
 
 
-def test_frequencies() -> None:
+def test_frequency_estimator_steps_match_hand_calculation() -> None:
     """Three steps; the estimate of steps between two occurrences, by hand."""
     step = tf.Variable(0.0, trainable=False)
     optimizer = tpu.FrequencyEstimator(

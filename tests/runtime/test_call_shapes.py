@@ -123,7 +123,7 @@ def test_does_not_go_together(text: str, known: dict[str, Any]) -> None:
         ((), (..., 3), False),
     ],
 )
-def test_fits(actual: Any, row: Any, expected: bool) -> None:
+def test_fits_row_gives_expected(actual: Any, row: Any, expected: bool) -> None:
     assert fits(actual, row) is expected
 
 

@@ -102,7 +102,7 @@ def test_op_list_output_next_to_other_is_split(splits):
     same(op.output_dense_values, expected.output_dense_values)
 
 
-def test_list_inputs():
+def test_create_list_inputs_equal_raw_ops():
     concat = op_class("ConcatV2")
     same(concat.create(SCOPE, [X, X], 0).output, tf.concat([X, X], 0))
     same(concat.create(SCOPE, (X, [[1, 2]]), 0).output, tf.concat([X, [[1.0, 2]]], 0))

@@ -67,7 +67,7 @@ def _traceback_of(function, op_type):
     raise AssertionError(f"no {op_type}")
 
 
-def test_control_flow():
+def test_ops_in_autograph_loop_compute():
     @tf.function
     def power(x, n):
         y = tf.ones_like(x)
@@ -85,7 +85,7 @@ def test_ops_in_dataset_map_compute():
     assert [int(i) for i in outputs] == [1, 2, 3, 4]
 
 
-def test_ops_make_datasets():
+def test_range_dataset_op_makes_dataset():
     ranges = op_class("RangeDataset").create(
         SCOPE,
         0,

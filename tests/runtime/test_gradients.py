@@ -166,7 +166,7 @@ def test_gradient_tape_watches_variable():
     np.testing.assert_array_equal(tape.gradient(loss, variable), 2 * X)
 
 
-def test_second_derivatives():
+def test_gradient_of_gradient_equals_formula():
     with tf.GradientTape() as outer:
         outer.watch(X)
         with tf.GradientTape() as inner:

@@ -58,7 +58,7 @@ def test_kernels_default_device_counts_for_each():
     assert {row.device for row in op_class("Switch").kernels()} >= {"CPU", "GPU"}
 
 
-def test_rows():
+def test_kernels_rows_are_immutable_values():
     row = MatMul.kernels()[0]
     assert row.device == "CPU"
     assert row.provider == "TensorFlow"

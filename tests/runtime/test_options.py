@@ -31,7 +31,7 @@ def test_every_default_is_the_registry_s():
         assert type(found) is type(attr.default)
 
 
-def test_builders_change_copies():
+def test_options_builders_change_copies():
     options = Options(rnn_mode="gru")
     changed = options.with_dropout(0.5).with_seed(7)
     assert repr(changed) == "CudnnRNNV3.Options(rnn_mode='gru', dropout=0.5, seed=7)"
@@ -90,7 +90,7 @@ def test_options_merge_last_explicit_value_wins():
     assert Options.merge([]) == Options()
 
 
-def test_create_merges():
+def test_create_several_options_are_merged():
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     op = MatMul.create(
         Scope.current(),
@@ -132,7 +132,7 @@ def test_options_of_another_op_are_refused(other):
         ("time_major", 1, "a bool, not 1"),
     ],
 )
-def test_values_are_checked(name, value, message):
+def test_options_bad_value_is_refused(name, value, message):
     for make in (
         lambda: Options(**{name: value}),
         lambda: getattr(Options(), f"with_{name}")(value),
@@ -156,7 +156,7 @@ def test_options_below_minimum_or_bad_element_are_refused():
         op_class("Conv2D").Options(dilations=3)
 
 
-def test_values_are_normalised():
+def test_options_values_are_normalised():
     assert type(Options(dropout=1).dropout) is float
     assert type(Options(dropout=np.float32(0.5)).dropout) is float
     assert type(Options(seed=np.int32(5)).seed) is int
@@ -180,7 +180,7 @@ def test_negative_zero_and_infinity_survive():
             assert str(op.inputs.alpha) == str(alpha)
 
 
-def test_copies_and_pickles():
+def test_options_copies_and_pickles_are_equal():
     options = Options(rnn_mode="gru", seed=3)
     for again in (copy.copy(options), copy.deepcopy(options), pickled(options)):
         assert again == options

@@ -82,7 +82,7 @@ RUNTIME = {
 # fmt: on
 
 
-def test_of_opwright() -> None:
+def test_opwright_exports_equal_list() -> None:
     assert set(opwright.__all__) == OPWRIGHT
     folders = (path for path in (ROOT / "opdefs").iterdir() if path.is_dir())
     groups = {path.name.partition(".")[0] for path in folders}
@@ -90,12 +90,12 @@ def test_of_opwright() -> None:
     assert all(getattr(opwright, name) is not None for name in OPWRIGHT)
 
 
-def test_of_opwright_tpu() -> None:
+def test_opwright_tpu_exports_equal_list() -> None:
     assert set(tpu.__all__) - set(tpu._modules) == TPU
     assert all(getattr(tpu, name) is getattr(embedding, name) for name in TPU)
 
 
-def test_of_the_runtime() -> None:
+def test_runtime_exports_equal_list() -> None:
     public = {
         module.name
         for module in pkgutil.iter_modules(opwright_runtime.__path__)

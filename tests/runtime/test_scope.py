@@ -59,7 +59,7 @@ def test_scope_assignment_raises():
         Scope("graph")
 
 
-def test_names():
+def test_scope_names_are_those_of_operations():
     with tf.Graph().as_default():
         scope = Scope.current()
         named = scope.with_name("sum")
@@ -70,7 +70,7 @@ def test_names():
         assert add_v2(1, 2, name="function").op.name == "function"
 
 
-def test_sub_scopes():
+def test_scope_sub_scopes_prefix_names():
     with tf.Graph().as_default():
         scope = Scope.current()
         outer = scope.sub_scope("outer")
@@ -96,7 +96,7 @@ def test_scope_eager_names_apply_in_graph():
             assert add(scope).op.name == "around/outer/inner/sum"
 
 
-def test_devices_of_graphs():
+def test_scope_devices_in_graph_reach_operations():
     with tf.Graph().as_default():
         scope = Scope.current()
         assert add(scope).op.device == ""
@@ -150,7 +150,7 @@ def waits_for(op):
     return {before for each in operations for before in each.control_inputs}
 
 
-def test_control_dependencies():
+def test_scope_control_dependencies_reach_operation():
     with tf.Graph().as_default():
         scope = Scope.current()
         x = tf.compat.v1.placeholder(tf.float32)
@@ -178,7 +178,7 @@ def test_control_dependencies_of_eager_mode_have_run():
         assert waits_for(add(after)) == set()
 
 
-def test_all_of_it_in_a_function():
+def test_scope_settings_in_tf_function_apply():
     made = []
 
     @tf.function

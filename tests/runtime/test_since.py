@@ -55,7 +55,9 @@ def older(monkeypatch: pytest.MonkeyPatch) -> Any:
     return without
 
 
-def test_op(older: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_op_of_newer_tensorflow_is_refused(
+    older: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = (
         rf"TensorFlow {tf.__version__} has no op DecodeJxl: TensorFlow 2.21 brought it"
     )
@@ -72,7 +74,7 @@ def test_op(older: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         decode_jxl(b"")
 
 
-def test_attr(older: Any) -> None:
+def test_options_attr_of_newer_tensorflow_is_refused(older: Any) -> None:
     info = older(XlaCallModule, "use_shardy_partitioner")
     assert "use_shardy_partitioner" not in info.attr
     words = (
@@ -91,7 +93,7 @@ def test_attr(older: Any) -> None:
         dispatch._present(info, {"use_shardy_partitioner": True})
 
 
-def test_attr_of_a_graph(older: Any) -> None:
+def test_create_without_attr_of_newer_tensorflow_reads_default(older: Any) -> None:
     """An op is made without the attr, and reads as if it had it."""
     older(XlaCallModule, "use_shardy_partitioner")
     with tf.Graph().as_default() as graph:
@@ -106,7 +108,7 @@ def test_attr_of_a_graph(older: Any) -> None:
         assert made.inputs.use_shardy_partitioner is False
 
 
-def test_value(older: Any) -> None:
+def test_make_value_of_newer_tensorflow_names_version(older: Any) -> None:
     info = older(Range, "Tidx=uint64")
     assert info.attr["Tidx"].brought(tf.uint64) == " (TensorFlow 2.20 brought uint64)"
     assert info.attr["Tidx"].brought(tf.string) == ""
@@ -118,7 +120,9 @@ def test_value(older: Any) -> None:
         dispatch.make(info, opwright.Scope.current(), [three] * 3, {}, refused)
 
 
-def test_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dtype_of_newer_tensorflow_names_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(TypeError):
 
         class TNothing(dtypes.TType, name="nothing"):

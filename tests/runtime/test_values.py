@@ -261,7 +261,7 @@ WAYS = {"eagerly": eagerly, "in_a_graph": in_a_graph, "in_a_function": in_a_func
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("habit", HABITS)
-def test_habits(habit: str, way: str, kind: str) -> None:
+def test_op_and_function_habits_equal_raw_ops(habit: str, way: str, kind: str) -> None:
     run = WAYS[way]
     expected = plain(run(HABITS[habit], RAW))
     assert plain(run(HABITS[habit], KINDS[kind])) == expected
@@ -269,12 +269,12 @@ def test_habits(habit: str, way: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("habit", EAGER)
-def test_eager_habits(habit: str, kind: str) -> None:
+def test_op_and_function_eager_habits_equal_raw_ops(habit: str, kind: str) -> None:
     expected = plain(eagerly(EAGER[habit], RAW))
     assert plain(eagerly(EAGER[habit], KINDS[kind])) == expected
 
 
-def test_gradients_in_graphs() -> None:
+def test_op_gradients_in_graph_equal_raw_ops() -> None:
     def inside(make: Value) -> Any:
         @tf.function
         def body(x: tf.Tensor) -> Any:
@@ -287,7 +287,7 @@ def test_gradients_in_graphs() -> None:
     assert [inside(make) for make in KINDS.values()] == [expected] * 2
 
 
-def test_sessions() -> None:
+def test_op_in_session_is_run_and_fed() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         op = Square.create(Scope.current(), 3.0)
         with tf.control_dependencies([op]):
@@ -297,7 +297,7 @@ def test_sessions() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_keras_layers(kind: str) -> None:
+def test_op_from_keras_layer_is_output(kind: str) -> None:
     make = KINDS[kind]
 
     class Layer(keras.layers.Layer):
@@ -316,7 +316,7 @@ def test_keras_layers(kind: str) -> None:
         assert model.predict(np.array(X), verbose=0).shape == y.shape
 
 
-def test_text() -> None:
+def test_op_repr_and_str_show_outputs() -> None:
     op = MatMul.create(Scope.current(), X, X)
     assert repr(op) == repr(mat_mul(X, X)).replace("tf.Tensor", "MatMul")
     assert str(op) == str(mat_mul(X, X)).replace("tf.Tensor", "MatMul")
@@ -329,7 +329,7 @@ def test_text() -> None:
         assert repr(made) == "<MatMul 'm:0' shape=(2, 2) dtype=float32>"
 
 
-def test_several_outputs() -> None:
+def test_op_and_function_several_outputs_unpack() -> None:
     values, indices = TopKV2.create(Scope.current(), X, 1)
     found = top_k_v2(X, 1)
     assert type(found).__name__ == "TopKV2"

@@ -26,7 +26,7 @@ def rnn():
     )
 
 
-def test_inputs_and_attrs(graph):
+def test_from_operation_has_inputs_and_attrs(graph):
     x, made = rnn()
     found = CudnnRNNV3.from_operation(graph.get_operation_by_name("CudnnRNNV3"))
     assert found == made
@@ -59,7 +59,7 @@ def test_inputs_and_attrs(graph):
         inputs.attribute_value("foo")
 
 
-def test_lists_are_grouped(graph):
+def test_inputs_view_lists_are_grouped(graph):
     x, y = (tf.compat.v1.placeholder(tf.float32, [2, 2]) for _ in range(2))
     scope = Scope.current()
     concat = op_class("ConcatV2").create(scope, [x, y, x], 0)
@@ -177,7 +177,7 @@ def test_eager_ops_have_no_view():
         _ = AddV2.create(Scope.current(), 1, 2).inputs
 
 
-def test_rebuild(graph):
+def test_rebuild_changes_given_arguments(graph):
     x, y = (tf.compat.v1.placeholder(tf.float32, [2, 2]) for _ in range(2))
     scope = Scope.current()
     made = MatMul.create(scope, x, y, MatMul.Options(transpose_a=True))
@@ -204,7 +204,7 @@ def test_rebuild_runs_what_a_graph_says():
     assert found.y.dtype == tf.int64
 
 
-def test_op_def():
+def test_op_def_has_facts():
     info = CudnnRNNV3.op_def
     assert info is CudnnRNNV3.op_def
     assert info.name == "CudnnRNNV3"
