@@ -163,6 +163,12 @@ def test_support_modules_import_no_other_folder() -> None:
     assert importing == {}
 
 
+def test_support_of_folders_has_no_init_module() -> None:
+    """With one, pytest would import `gpu.support` as `support`."""
+    assert [*TESTS.glob("*/support/")] != []
+    assert [*TESTS.glob("*/support/**/__init__.py")] == []
+
+
 def test_support_has_no_test_module() -> None:
     names = [path.name for path in TESTS.rglob("support/**/*.py")]
     assert len(names) > 20
