@@ -1,8 +1,9 @@
 """The notation of shapes in C++, as far as a shape function made of it can say it.
 
-`shapes.py` has read and checked a shape; here the expression that came of it is said
-with the functions of `templates/native/shapes.h`. What depends on an input's values, on
-a position in a list or on which of several forms an input has is left open, and why.
+`shapes.py` has read and checked a shape; here its expression is written with the
+functions of `templates/native/shapes.h`, which `opwright_notation.functions` names.
+What depends on an input's values, on a position in a list or on which of several forms
+an input has is left open, and why.
 """
 
 from __future__ import annotations
@@ -11,29 +12,13 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from opwright_codegen import shapes
 from opwright_codegen.model import Op
-from opwright_codegen.shapes import Kind
-
-_ARITHMETIC: Final = {
-    ast.Add: "Add",
-    ast.Sub: "Subtract",
-    ast.Mult: "Multiply",
-    ast.FloorDiv: "Divide",
-    ast.Mod: "Remainder",
-}
-_COMPARISONS: Final = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
-_OF_SIZES: Final = {"min": "Least", "max": "Most", "ceildiv": "DivideUp"}
-_OF_ROWS: Final = {"sum": "Sum", "prod": "Product"}
+from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
+from opwright_notation.syntax import is_call, names_in, parsed
 
 
 class OpenError(Exception):
@@ -65,7 +50,7 @@ def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
             # What is an input's and stays open leaves its names without a meaning, and
             # what is made of them unknown: that needs no care here.
             writer = _Writer(op, read)
-            found[arg.name] = writer.shape(ast.parse(said[arg.name], mode="eval").body)
+            found[arg.name] = writer.shape(parsed(said[arg.name]))
         except OpenError as error:
             open_[arg.name] = f"{error}: `{arg.shape}`"
     return found, open_
@@ -78,8 +63,7 @@ class _Writer:
         self.read = read
 
     def shape(self, node: ast.expr) -> Shape:
-        if _is_call(node, "where"):
-            assert isinstance(node, ast.Call)
+        if is_call(node, "where"):
             shape, condition = node.args
             known: dict[str, None] = {}
             holds = self.condition(condition, known)
@@ -94,9 +78,9 @@ class _Writer:
             return f"{test} ? {first} : {second}"
         if isinstance(node, ast.Tuple):
             return f"opdef::Shape{{{', '.join(map(self.part, node.elts))}}}"
-        if _is_call(node, "either"):
+        if is_call(node, "either"):
             raise OpenError("one of several forms, which nothing decides")
-        if _is_call(node, "of"):
+        if is_call(node, "of"):
             raise OpenError("a handle's, of what it leads to")
         raise OpenError("it has no form in C++")
 
@@ -130,8 +114,8 @@ class _Writer:
                 return f'names.size("{node.id}")'
             if self.kinds.get(node.id) == "int" and node.id in self.given:
                 return f"attrs.{member(node.id)}"
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            name = _ARITHMETIC[type(node.op)]
+        if isinstance(node, ast.BinOp):
+            name = OPERATORS[type(node.op)].cxx
             return f"opdef::{name}({self.size(node.left)}, {self.size(node.right)})"
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             if isinstance(node.operand, ast.Constant):
@@ -142,15 +126,8 @@ class _Writer:
             return f"({test} ? {self.size(node.body)} : {self.size(node.orelse)})"
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
             return f"opdef::At({self.row(node.value)}, {self.size(node.slice)})"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            name = node.func.id
-            if name in _OF_SIZES:
-                sizes = ", ".join(map(self.size, node.args))
-                return f"opdef::{_OF_SIZES[name]}({sizes})"
-            if name in _OF_ROWS:
-                return f"opdef::{_OF_ROWS[name]}({self.row(node.args[0])})"
-            if name == "len":
-                return f"{self.row(node.args[0])}.length()"
+        if isinstance(node, ast.Call):
+            return self.call(node, Kind.SIZE)
         raise OpenError(self.why(node))
 
     def row(self, node: ast.expr) -> str:
@@ -165,13 +142,22 @@ class _Writer:
                 start = "0" if part.lower is None else self.size(part.lower)
                 stop = f"{of}.length()" if part.upper is None else self.size(part.upper)
                 return f"opdef::Slice({of}, {start}, {stop})"
-        if _is_call(node, "broadcast"):
-            assert isinstance(node, ast.Call)
-            first, *others = map(self.row, node.args)
-            for other in others:
-                first = f"opdef::Broadcast({first}, {other})"
-            return first
+        if isinstance(node, ast.Call):
+            return self.call(node, Kind.ROW)
         raise OpenError(self.why(node))
+
+    def call(self, node: ast.Call, gives: Kind) -> str:
+        assert isinstance(node.func, ast.Name)
+        function = FUNCTIONS[node.func.id]
+        if function.cxx is None or function.gives is not gives:
+            raise OpenError(self.why(node))
+        arguments = [
+            self.row(each) if parameter.kind is Kind.ROW else self.size(each)
+            for parameter, each in zip(function.takes, node.args, strict=False)
+        ]
+        if len(arguments) == 1:
+            return function.cxx.format(*arguments)
+        return reduce(function.cxx.format, arguments)
 
     def condition(self, node: ast.expr, known: dict[str, None] | None) -> str:
         """A condition of attrs; with `known`, also of sizes, which that collects."""
@@ -203,10 +189,11 @@ class _Writer:
         if isinstance(operator, ast.In) and isinstance(right, ast.Tuple):
             tests = [self.comparison(left, ast.Eq(), one, known) for one in right.elts]
             return f"({' || '.join(tests)})"
-        if type(operator) not in _COMPARISONS:
+        word = COMPARISONS[type(operator)].cxx
+        if word is None:
             raise OpenError("a comparison that has no form in C++")
         sides = [self.operand(side, known) for side in (left, right)]
-        return f" {_COMPARISONS[type(operator)]} ".join(sides)
+        return f" {word} ".join(sides)
 
     def operand(self, node: ast.expr, known: dict[str, None] | None) -> str:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bool)):
@@ -225,19 +212,10 @@ class _Writer:
         return size
 
     def why(self, node: ast.expr) -> str:
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        values = sorted(names & self.read.values)
+        values = sorted(self.read.values.intersection(names_in(node)))
         if values:
             return f"it depends on the values of {values[0]}"
         return f"`{ast.unparse(node)}` has no form in C++"
-
-
-def _is_call(node: ast.expr, name: str) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == name
-    )
 
 
 #: Words that C++ keeps for itself, and what the generated classes use.

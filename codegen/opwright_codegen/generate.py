@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 from opwright_codegen import contents, groups, load, naming, write
 from opwright_codegen.problems import OpdefError, Problem
+from opwright_notation import syntax
 
 Progress: TypeAlias = Callable[[int, int], None]
 #: Opdefs with their content.
@@ -53,6 +54,8 @@ DECISIVE = (
     "values",
     "view",
 )
+#: Those of `opwright_notation`, which read shapes.
+NOTATION = ("functions", "sizes", "syntax")
 #: opwright's own modules without ops, each with the module of the runtime that has what
 #: it exports.
 _MODULES = {
@@ -271,6 +274,8 @@ def _generator_digest() -> str:
     state = hashlib.sha256()
     folder = Path(__file__).parent
     modules = [folder / f"{name}.py" for name in DECISIVE]
+    notation = Path(syntax.__file__).parent
+    modules += [notation / f"{name}.py" for name in NOTATION]
     for path in (*modules, *sorted(folder.glob("templates/*.jinja"))):
         state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()[:32]

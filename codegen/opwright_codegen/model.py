@@ -90,7 +90,7 @@ class Arg:
 
     Exactly one of `dtype`, `type_attr` and `type_list_attr` is set. With `count` the
     argument is a list of that many tensors of one type. `shape` is in the notation of
-    `shapes.py`.
+    `opwright_notation.syntax`.
     """
 
     name: str

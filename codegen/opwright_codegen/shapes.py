@@ -1,70 +1,26 @@
-"""The notation of shapes: jaxtyping's dimension strings, with attrs and conditions.
+"""The shapes of an op: read, checked against the op, and written in Python.
 
-    m k if not transpose_a else k m
-    broadcast(x, y) m n
-    remove(x, axis) where len(x) >= 1
-
-A shape is a row of sizes; `opdefs/README.md` tells writers all of it. Here it is read,
-checked against the op that it is about, and turned into the Python expression that the
-classes carry and the runtime evaluates: `(m, k) if not transpose_a else (k, m)`.
+`opwright_notation.syntax` reads each as an expression, `(m, k) if not transpose_a else
+(k, m)`. Here its names and kinds are checked. The classes carry the expression, and the
+runtime evaluates it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from opwright_codegen.model import Arg, Op
 from opwright_codegen.nodes import did_you_mean
+from opwright_notation import syntax
+from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
+from opwright_notation.syntax import ShapeError, is_call
 
-
-class Kind(Enum):
-    """What a part of the notation is."""
-
-    #: One size, or any integer.
-    SIZE = "a size"
-    #: A row of sizes.
-    ROW = "a row of sizes"
-    #: True, false, a text, an attr's value: for conditions.
-    FLAG = "a value for conditions"
-    #: An attr that is a list of rows.
-    ROWS = "a list of rows"
-
-
-#: Functions: what they take, what they give; what follows None may be left out.
-FUNCTIONS: Final[Mapping[str, tuple[tuple[Kind | None, ...], Kind]]] = {
-    # One size.
-    "len": ((Kind.ROW,), Kind.SIZE),
-    "sum": ((Kind.ROW,), Kind.SIZE),
-    "prod": ((Kind.ROW,), Kind.SIZE),
-    "min": ((Kind.SIZE, Kind.SIZE), Kind.SIZE),
-    "max": ((Kind.SIZE, Kind.SIZE), Kind.SIZE),
-    "ceildiv": ((Kind.SIZE, Kind.SIZE), Kind.SIZE),
-    "window": (
-        (Kind.SIZE, Kind.SIZE, Kind.SIZE, Kind.FLAG, None, Kind.SIZE),
-        Kind.SIZE,
-    ),
-    # A row of them.
-    "broadcast": ((Kind.ROW, Kind.ROW, None, Kind.ROW, Kind.ROW), Kind.ROW),
-    "dims": ((Kind.SIZE,), Kind.ROW),
-    "insert": ((Kind.ROW, Kind.SIZE, Kind.SIZE), Kind.ROW),
-    "replace": ((Kind.ROW, Kind.SIZE, Kind.SIZE), Kind.ROW),
-    "remove": ((Kind.ROW, Kind.FLAG), Kind.ROW),
-    "reduce": ((Kind.ROW, Kind.FLAG, Kind.FLAG), Kind.ROW),
-    "squeeze": ((Kind.ROW, Kind.ROW), Kind.ROW),
-    "permute": ((Kind.ROW, Kind.ROW), Kind.ROW),
-    "pad": ((Kind.ROW, Kind.FLAG), Kind.ROW),
-    "tile": ((Kind.ROW, Kind.ROW), Kind.ROW),
-    "reshape": ((Kind.ROW, Kind.ROW), Kind.ROW),
-}
 #: The position in a list of tensors.
 INDEX: Final = "i"
-_WORDS: Final = ("scalar", "if", "else", "where", "of", "|")
-_RESERVED: Final = {*FUNCTIONS, *_WORDS, INDEX, "_", "either", "not", "and", "or", "in"}
 _INTEGERS_ALL: Final = {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -75,14 +31,6 @@ _KIND_OF_ATTR: Final = {
     "list(shape)": Kind.ROWS,
     "list(type)": Kind.ROW,
 }
-
-
-class ShapeError(ValueError):
-    """What is wrong with a shape, and where: an offset in its text."""
-
-    def __init__(self, offset: int, message: str) -> None:
-        super().__init__(message)
-        self.offset = offset
 
 
 @dataclass(frozen=True)
@@ -120,33 +68,34 @@ class Misread:
 def read(op: Op) -> tuple[Shapes, list[Misread]]:
     """The shapes of `op`, and what is wrong with them."""
     problems: list[Misread] = []
-    scope = _Scope(op)
-    found: dict[str, str] = {}
-    sections = (("inputs", op.inputs), ("outputs", op.outputs))
-    for section, args in sections:
-        scope.binding = section == "inputs"
+    nodes: dict[str, ast.expr] = {}
+    for arg in op.args():
+        try:
+            if arg.shape is not None:
+                nodes[arg.name] = syntax.read(arg.shape)
+        except ShapeError as error:
+            problems.append(Misread(arg.name, error.offset, str(error)))
+    scope = _Scope(op, nodes)
+    written: list[dict[str, str]] = []
+    for args in (op.inputs, op.outputs):
+        scope.binding = args is op.inputs
+        written.append({})
         for arg in args:
-            if arg.shape is None:
+            if arg.name not in nodes:
                 continue
             scope.arg = arg
             try:
-                found[arg.name] = _Parser(arg.shape, scope).shape()
+                _Check(scope).shape(nodes[arg.name])
+                written[-1][arg.name] = ast.unparse(nodes[arg.name])
             except ShapeError as error:
                 problems.append(Misread(arg.name, error.offset, str(error)))
     for name, (arg_name, offset) in scope.mentioned.items():
         if not name.startswith("_"):
             what = f"{name!r} stands in conditions only; no shape gives it a size"
             problems.append(Misread(arg_name, offset, what))
-    return (
-        Shapes(
-            {arg.name: found[arg.name] for arg in op.inputs if arg.name in found},
-            {arg.name: found[arg.name] for arg in op.outputs if arg.name in found},
-            dict(scope.symbols),
-            frozenset(scope.attrs),
-            frozenset(scope.values),
-        ),
-        problems,
-    )
+    inputs, outputs = written
+    attrs, values = frozenset(scope.attrs), frozenset(scope.values)
+    return Shapes(inputs, outputs, scope.symbols, attrs, values), problems
 
 
 class _Scope:
@@ -156,8 +105,9 @@ class _Scope:
     name; a size or row that the inputs' shapes name.
     """
 
-    def __init__(self, op: Op) -> None:
+    def __init__(self, op: Op, nodes: Mapping[str, ast.expr]) -> None:
         self.op = op
+        self.nodes = nodes
         self.kinds = {attr.name: attr.kind for attr in op.attrs}
         self.inputs = {arg.name: arg for arg in op.inputs}
         self.symbols: dict[str, Symbol] = {}
@@ -184,7 +134,7 @@ class _Scope:
                 raise ShapeError(offset, message)
             self.values.add(name)
             return wanted
-        if name in _RESERVED or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        if name in syntax.RESERVED or not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise ShapeError(offset, f"{name!r} is no name for a size")
         decided = name.startswith("_")
         if decided and self.binding:
@@ -224,8 +174,7 @@ class _Scope:
         return name not in self.kinds and not is_value
 
     def _names_itself(self, name: str) -> bool:
-        sizes = _sizes(self.inputs[name].shape or "")
-        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sizes) is not None
+        return syntax.names_itself(name, self.nodes.get(name))
 
     def _is_integer(self, arg: Arg) -> bool:
         if arg.dtype is not None:
@@ -243,217 +192,127 @@ class _Scope:
         }
 
 
-class _Parser:
-    """One shape: words of sizes, with what stands between them."""
+class _Check:
+    """Checks the kinds of the parts of one shape."""
 
-    def __init__(self, text: str, scope: _Scope) -> None:
-        self.text = text
+    def __init__(self, scope: _Scope) -> None:
         self.scope = scope
-        self.words = list(_split(text))
-        self.position = 0
 
-    def shape(self) -> str:
-        """choice ["of" choice] ["where" condition]"""
-        result = self.choice()
-        if self.taken("of"):
-            self.held()
-            result = f"of({result}, {self.choice()})"
-        if self.taken("where"):
-            result = f"where({result}, {self.condition()})"
-        if self.position < len(self.words):
-            word, offset = self.words[self.position]
-            raise ShapeError(offset, f"{word!r} stands where the shape should end")
-        return result
+    def shape(self, node: ast.expr) -> None:
+        """Checks what `syntax.read` returns."""
+        if is_call(node, "where"):
+            shape, condition = node.args
+            self.shape(shape)
+            self.condition(condition)
+        elif is_call(node, "of"):
+            lead, behind = node.args
+            self.shape(lead)
+            self.held(node)
+            self.shape(behind)
+        elif is_call(node, "either"):
+            for option in node.args:
+                self.shape(option)
+        elif isinstance(node, ast.IfExp):
+            self.shape(node.body)
+            self.condition(node.test)
+            self.shape(node.orelse)
+        else:
+            assert isinstance(node, ast.Tuple)
+            for element in node.elts:
+                self.element(element)
 
-    def held(self) -> None:
-        """What stands after `of` is the shape of what a handle leads to."""
+    def held(self, node: ast.Call) -> None:
+        """Checks that `of` is about a handle."""
         arg = self.scope.arg
         if str(arg.dtype) not in ("resource", "variant") and not arg.is_ref:
             message = f"'of' is for handles, and {arg.name!r} is none"
-            raise ShapeError(self.offset(), message)
+            raise ShapeError(node.col_offset, message)
 
-    def choice(self) -> str:
-        """option {"|" option}"""
-        options = [self.option()]
-        while self.taken("|"):
-            options.append(self.option())
-        return options[0] if len(options) == 1 else f"either({', '.join(options)})"
+    def element(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Starred):
+            self.expect(node.value, Kind.ROW)
+        elif not _is_open(node):
+            self.expect(node, Kind.SIZE)
 
-    def option(self) -> str:
-        """sizes ["if" condition "else" option]"""
-        result = self.sizes()
-        if self.taken("if"):
-            at = self.offset()
-            condition = self.condition()
-            if not self.taken("else"):
-                raise ShapeError(at, "'if' wants an 'else', with the shape otherwise")
-            result = f"{result} if {condition} else {self.option()}"
-        return result
-
-    def sizes(self) -> str:
-        """ "scalar" | size {size}"""
-        if self.taken("scalar"):
-            return "()"
-        sizes = []
-        while self.position < len(self.words):
-            word, offset = self.words[self.position]
-            if word in _WORDS:
-                break
-            self.position += 1
-            sizes.append(self.size(word, offset))
-        if not sizes:
-            word, offset = (
-                self.words[self.position]
-                if self.position < len(self.words)
-                else ("the end", len(self.text))
-            )
-            message = f"no sizes before {word!r}; of no dimension is 'scalar'"
-            raise ShapeError(offset, message)
-        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-
-    def size(self, word: str, offset: int) -> str:
-        if word in ("_", "..."):
-            return word
-        if word.startswith("*"):
-            checked = self.checked(word[1:], offset + 1, Kind.ROW)
-            return _starred(checked)
-        node = self.parsed(word, offset)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            signature = FUNCTIONS.get(node.func.id)
-            if signature is not None and signature[1] is Kind.ROW:
-                self.expect(node, offset, Kind.ROW)
-                return _starred(node)
-        self.expect(node, offset, Kind.SIZE)
-        return ast.unparse(node)
-
-    def condition(self) -> str:
-        """The words up to the next word that ends a condition."""
-        start = self.position
-        while self.position < len(self.words) and self.words[self.position][0] not in (
-            "else",
-            "where",
-            "of",
-        ):
-            self.position += 1
-        if self.position == start:
-            raise ShapeError(self.offset(), "a condition must follow")
-        first = self.words[start][1]
-        last, offset = self.words[self.position - 1]
-        text = self.text[first : offset + len(last)]
+    def condition(self, node: ast.expr) -> None:
         self.scope.in_condition = True
         try:
-            return ast.unparse(self.checked(text, first, Kind.FLAG))
+            self.expect(node, Kind.FLAG)
         finally:
             self.scope.in_condition = False
 
-    def taken(self, word: str) -> bool:
-        """Takes `word` if it is next."""
-        is_next = self.position < len(self.words) and (
-            self.words[self.position][0] == word
-        )
-        self.position += is_next
-        return is_next
-
-    def offset(self) -> int:
-        """Where the word is that was taken last."""
-        return self.words[self.position - 1][1]
-
-    # Expressions are Python's, of which few are allowed.
-
-    def checked(self, text: str, offset: int, wanted: Kind) -> ast.expr:
-        node = self.parsed(text, offset)
-        self.expect(node, offset, wanted)
-        return node
-
-    def parsed(self, text: str, offset: int) -> ast.expr:
-        flat = text.replace("\n", " ")
-        try:
-            return ast.parse(flat, mode="eval").body
-        except SyntaxError as error:
-            at = offset + max((error.offset or 1) - 1, 0)
-            raise ShapeError(at, f"{flat!r} is no expression: {error.msg}") from None
-
-    def expect(self, node: ast.expr, start: int, wanted: Kind) -> None:
+    def expect(self, node: ast.expr, wanted: Kind) -> None:
         """Checks that `node` is of the kind `wanted`; flags may be anything."""
-        kind = self.kind(node, start, wanted)
+        kind = self.kind(node, wanted)
         if kind is wanted or wanted is Kind.FLAG:
             return
         hint = "; put a * before it" if kind is Kind.ROW and wanted is Kind.SIZE else ""
         message = f"{ast.unparse(node)!r} is {kind.value}, not {wanted.value}{hint}"
-        raise ShapeError(start + node.col_offset, message)
+        raise ShapeError(node.col_offset, message)
 
-    def kind(self, node: ast.expr, start: int, wanted: Kind) -> Kind:
-        offset = start + node.col_offset
-        if isinstance(node, ast.Name):
-            if node.id == INDEX:
-                if not self.scope.arg.is_list:
-                    message = f"{INDEX!r} counts tensors, and this is no list of them"
-                    raise ShapeError(offset, message)
-                return Kind.SIZE
-            if self.scope.is_indexed(node.id):
-                # Of all tensors: what `sum` and `len` take.
-                return Kind.ROW
-            return self.scope.kind(node.id, offset, wanted, indexed=False)
-        if isinstance(node, ast.Constant):
-            if type(node.value) is int:
-                return Kind.SIZE
-            if isinstance(node.value, (str, bool, float)):
+    def kind(self, node: ast.expr, wanted: Kind) -> Kind:
+        match node:
+            case ast.Name():
+                return self.name(node, wanted)
+            case ast.Constant(value=str() | bool() | float()):
                 return Kind.FLAG
-        elif isinstance(node, ast.BinOp) and isinstance(
-            node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
-        ):
-            self.expect(node.left, start, Kind.SIZE)
-            self.expect(node.right, start, Kind.SIZE)
-            return Kind.SIZE
-        elif isinstance(node, ast.UnaryOp):
-            if isinstance(node.op, ast.USub):
-                self.expect(node.operand, start, Kind.SIZE)
+            case ast.Constant(value=int()):
                 return Kind.SIZE
-            if isinstance(node.op, ast.Not):
-                self.expect(node.operand, start, Kind.FLAG)
-                return Kind.FLAG
-        elif isinstance(node, ast.BoolOp):
-            for value in node.values:
-                self.expect(value, start, Kind.FLAG)
-            return Kind.FLAG
-        elif isinstance(node, ast.Compare):
-            for value in (node.left, *node.comparators):
-                self.operand(value, start)
-            return Kind.FLAG
-        elif isinstance(node, ast.IfExp):
-            self.expect(node.test, start, Kind.FLAG)
-            result = Kind.ROW if wanted is Kind.ROW else Kind.SIZE
-            self.expect(node.body, start, result)
-            self.expect(node.orelse, start, result)
-            return result
-        elif isinstance(node, ast.Subscript):
-            return self.subscript(node, start, wanted)
-        elif isinstance(node, ast.Call):
-            return self.call(node, start)
-        elif isinstance(node, ast.Tuple):
-            for value in node.elts:
-                self.operand(value, start)
-            return Kind.FLAG
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                return self.all((node.left, node.right), Kind.SIZE)
+            case ast.UnaryOp(op=ast.USub()):
+                return self.all((node.operand,), Kind.SIZE)
+            case ast.UnaryOp(op=ast.Not()):
+                return self.all((node.operand,), Kind.FLAG)
+            case ast.BoolOp():
+                return self.all(node.values, Kind.FLAG)
+            case ast.Compare() if {*map(type, node.ops)} <= COMPARISONS.keys():
+                return self.operands((node.left, *node.comparators))
+            case ast.Tuple():
+                return self.operands(node.elts)
+            case ast.IfExp():
+                self.expect(node.test, Kind.FLAG)
+                result = Kind.ROW if wanted is Kind.ROW else Kind.SIZE
+                return self.all((node.body, node.orelse), result)
+            case ast.Subscript():
+                return self.subscript(node, wanted)
+            case ast.Call():
+                return self.call(node)
         message = f"{ast.unparse(node)!r} has no meaning in a shape"
-        raise ShapeError(offset, message)
+        raise ShapeError(node.col_offset, message)
 
-    def operand(self, node: ast.expr, start: int) -> None:
-        """What is compared: sizes, texts, flags."""
-        is_name = isinstance(node, ast.Name)
-        (
-            self.expect(node, start, Kind.FLAG)
-            if is_name
-            else self.kind(node, start, Kind.SIZE)
-        )
+    def all(self, nodes: Iterable[ast.expr], kind: Kind) -> Kind:
+        """Checks that all are of one kind, which the whole then is."""
+        for node in nodes:
+            self.expect(node, kind)
+        return kind
 
-    def subscript(self, node: ast.Subscript, start: int, wanted: Kind) -> Kind:
+    def operands(self, nodes: Iterable[ast.expr]) -> Kind:
+        """Checks what is compared: sizes, texts, flags."""
+        for node in nodes:
+            # A name that no shape has is a size.
+            self.kind(node, Kind.FLAG if isinstance(node, ast.Name) else Kind.SIZE)
+        return Kind.FLAG
+
+    def name(self, node: ast.Name, wanted: Kind) -> Kind:
+        if node.id == INDEX:
+            if not self.scope.arg.is_list:
+                message = f"{INDEX!r} counts tensors, and this is no list of them"
+                raise ShapeError(node.col_offset, message)
+            return Kind.SIZE
+        if self.scope.is_indexed(node.id):
+            # Of all tensors: what `sum` and `len` take.
+            return Kind.ROW
+        return self.scope.kind(node.id, node.col_offset, wanted, indexed=False)
+
+    def subscript(self, node: ast.Subscript, wanted: Kind) -> Kind:
         base, index = node.value, node.slice
         if (
             isinstance(base, ast.Name)
             and isinstance(index, ast.Name)
             and index.id == INDEX
         ):
-            offset = start + base.col_offset
+            offset = base.col_offset
             if not self.scope.arg.is_list:
                 message = f"[{INDEX}] counts tensors, and this is no list of them"
                 raise ShapeError(offset, message)
@@ -462,84 +321,47 @@ class _Parser:
             kind = self.scope.kind(base.id, offset, Kind.ROW, indexed=False)
             return {Kind.ROWS: Kind.ROW, Kind.ROW: Kind.SIZE}.get(kind, Kind.FLAG)
         if isinstance(base, ast.Subscript):
-            self.expect(base, start, Kind.ROW)
+            self.expect(base, Kind.ROW)
             kind = Kind.ROW
         elif isinstance(base, ast.Name) and not self.scope.is_indexed(base.id):
-            kind = self.scope.kind(base.id, start + base.col_offset, Kind.ROW, False)
+            kind = self.scope.kind(base.id, base.col_offset, Kind.ROW, False)
         else:
-            kind = self.kind(base, start, Kind.ROW)
+            kind = self.kind(base, Kind.ROW)
         if kind is Kind.ROWS and not isinstance(index, ast.Slice):
-            self.expect(index, start, Kind.SIZE)
+            self.expect(index, Kind.SIZE)
             return Kind.ROW
         if kind is not Kind.ROW:
             message = f"{ast.unparse(base)!r} is {kind.value}, which has no parts"
-            raise ShapeError(start + base.col_offset, message)
+            raise ShapeError(base.col_offset, message)
         if isinstance(index, ast.Slice):
             for part in (index.lower, index.upper, index.step):
                 if part is not None:
-                    self.expect(part, start, Kind.SIZE)
+                    self.expect(part, Kind.SIZE)
             return Kind.ROW
-        self.expect(index, start, Kind.SIZE)
+        self.expect(index, Kind.SIZE)
         return Kind.SIZE
 
-    def call(self, node: ast.Call, start: int) -> Kind:
-        offset = start + node.col_offset
+    def call(self, node: ast.Call) -> Kind:
+        offset = node.col_offset
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in FUNCTIONS or node.keywords:
             functions = ", ".join(FUNCTIONS)
             message = f"{ast.unparse(node)!r} calls no function of: {functions}"
             raise ShapeError(offset, message)
-        wanted, result = FUNCTIONS[name]
-        kinds = [kind for kind in wanted if kind is not None]
-        least = wanted.index(None) if None in wanted else len(kinds)
-        if not least <= len(node.args) <= len(kinds):
+        function = FUNCTIONS[name]
+        least = len(function.takes) - function.optional
+        if not least <= len(node.args) <= len(function.takes):
             message = f"{name} takes {least} arguments, not {len(node.args)}"
             raise ShapeError(offset, message)
-        for argument, kind in zip(node.args, kinds, strict=False):
+        for argument, parameter in zip(node.args, function.takes, strict=False):
             is_list = isinstance(argument, ast.Name) and self.scope.is_rows(argument.id)
-            self.expect(
-                argument, start, Kind.FLAG if name == "len" and is_list else kind
-            )
-        return result
+            is_counted = name == "len" and is_list
+            self.expect(argument, Kind.FLAG if is_counted else parameter.kind)
+        return function.gives
 
 
-def _starred(node: ast.expr) -> str:
-    return ast.unparse(ast.Starred(node, ast.Load()))
-
-
-def _sizes(text: str) -> str:
-    """A shape without its conditions; as it is, if it cannot be read."""
-    try:
-        words = [word for word, _ in _split(text)]
-    except ShapeError:
-        return text
-    kept, skipping = [], False
-    for word in words:
-        skipping = word in ("if", "where") or (skipping and word not in ("else", "of"))
-        if not skipping:
-            kept.append(word)
-    return " ".join(kept)
-
-
-def _split(text: str) -> Iterator[tuple[str, int]]:
-    """Words with their offsets; what stands in brackets is one word."""
-    depth, start, quote = 0, None, ""
-    for offset, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-            start = offset if start is None else start
-        elif char.isspace() and depth == 0:
-            if start is not None:
-                yield text[start:offset], start
-            start = None
-        else:
-            depth += (char in "([") - (char in ")]")
-            if depth < 0:
-                raise ShapeError(offset, f"{char!r} closes nothing")
-            start = offset if start is None else start
-    if depth or quote:
-        raise ShapeError(start or 0, "a bracket or quote is not closed")
-    if start is not None:
-        yield text[start:], start
+def _is_open(node: ast.expr) -> bool:
+    """Whether a part of a row is `_` or `...`, which stand for any sizes."""
+    return (isinstance(node, ast.Name) and node.id == "_") or (
+        isinstance(node, ast.Constant) and node.value is ...
+    )

@@ -1,4 +1,7 @@
-"""Who imports whom: `opwright` -> `opwright_runtime` -> TensorFlow; codegen alone."""
+"""Who imports whom: `opwright` -> `opwright_runtime` -> TensorFlow; codegen alone.
+
+The runtime and the generator share the notation of shapes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ ALLOWED = {
         "numpy",
         "typing_extensions",
     },
+    "runtime/opwright_notation": {"opwright_notation"},
     "runtime/opwright_runtime": {
+        "opwright_notation",
         "opwright_runtime",
         "tensorflow",
         "numpy",
@@ -29,6 +34,7 @@ ALLOWED = {
     },
     "codegen/opwright_codegen": {
         "opwright_codegen",
+        "opwright_notation",
         "black",
         "jinja2",
         "numpy",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import opwright_notation
 from opwright_codegen import load, written
 from support.places import OPDEFS
 from support.workplace import command, place
@@ -47,6 +48,8 @@ def test_lint_of_opwright_s_own_opdef_without_prose_fails(tmp_path: Path) -> Non
     package = tmp_path / "opwright_codegen"
     ignored = shutil.ignore_patterns("__pycache__", "opdefs")
     shutil.copytree(Path(load.__file__).parent, package, ignore=ignored)
+    notation = Path(opwright_notation.__file__).parent
+    shutil.copytree(notation, tmp_path / "opwright_notation", ignore=ignored)
     shutil.copytree(OPDEFS / "audio", package / "opdefs/audio")
     run = ("lint", "--opdefs", package / "opdefs")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}

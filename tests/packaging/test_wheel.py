@@ -83,11 +83,16 @@ def facts(wheel: Path) -> Message:
     return Parser().parsestr(archive.read(name).decode())
 
 
-def test_wheel_holds_the_three_packages_only(wheel: Path) -> None:
+def test_wheel_holds_the_packages_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     packages = {name for name in tops if not name.endswith(".dist-info")}
-    assert packages == {"opwright", "opwright_runtime", "opwright_codegen"}
+    assert packages == {
+        "opwright",
+        "opwright_runtime",
+        "opwright_notation",
+        "opwright_codegen",
+    }
     assert {"opwright/py.typed", "opwright_runtime/py.typed"} <= set(names)
     assert "opwright_codegen/templates/op.py.jinja" in names
     assert {"tf_names.json", "synonyms.txt"} <= {
