@@ -9,7 +9,7 @@ import pytest
 
 from opwright_codegen import load, shapes
 from opwright_codegen.model import Op
-from opwright_runtime._binding.shapes import values_used
+from opwright_notation.evaluation import values_used
 from support.grouped import check_each, every_op_by_group
 from support.places import OPDEFS
 
@@ -165,6 +165,8 @@ def test_read_handle_shape_gives_of() -> None:
         ("n.size", 0, "no meaning"),
         ("n where m > 1", 8, "stands in conditions only"),
         ("block[0]", 0, "has no parts"),
+        ("n where n is 3", 8, "no meaning"),
+        ("n/2", 0, "no meaning"),
     ],
 )
 def test_read_bad_shape_is_one_problem(shape: str, offset: int, words: str) -> None:

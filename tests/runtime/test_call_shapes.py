@@ -10,16 +10,9 @@ import tensorflow as tf
 
 from opwright import OpInputError
 from opwright.linalg import mat_mul
+from opwright_notation.evaluation import Facts, Tensor, held, shapes, values_used
+from opwright_notation.sizes import MisfitError, fits
 from opwright_runtime._binding.matching import MismatchError, match
-from opwright_runtime._binding.shapes import (
-    Facts,
-    MisfitError,
-    Tensor,
-    fits,
-    held,
-    shapes,
-    values_used,
-)
 
 ANY = (...,)
 
@@ -75,6 +68,15 @@ def facts(**known: Any) -> Facts:
         ("(n * (1 if flag else 2),)", {"n": 9, "Flag": False}, (18,)),
         ("(n * (1 if flag else 2),)", {"n": 9, "Flag": None}, (None,)),
         ("(*(x if flag else y),)", {"x": (1,), "y": (2,), "Flag": False}, (2,)),
+        ("where((n,), x == y)", {"n": 1, "x": (None, 2), "y": (3, 2)}, (1,)),
+        ("where((n,), n < mode)", {"n": 1, "Mode": "same"}, (1,)),
+        ("where((n,), n in m)", {"n": 1, "m": 1}, (1,)),
+        ("(*squeeze(x, at),)", {"x": (1, 2), "at_v": None}, ANY),
+        ("(*permute(x, at),)", {"x": (1, 2), "At": (0, None)}, (None, None)),
+        ("(*tile(x, at),)", {"x": (1, 2), "At": (None, 3)}, (None, None)),
+        ("(*pad(x, at),)", {"x": (1, 2), "at_v": (1, 0)}, (None, None)),
+        ("(*reshape(x, at),)", {"x": (4, 6), "At": (None, 3)}, (8, 3)),
+        ("(*remove(x, at[1:]),)", {"x": (4, 6), "at_v": (0, -1)}, (4,)),
     ],
 )  # fmt: skip
 def test_shapes_expression_gives_sizes(
@@ -99,6 +101,7 @@ def test_shapes_open_condition_gives_both_forms() -> None:
         ("(*remove(x, at),)", {"x": (2,), "at_v": (0, 0)}),
         ("(*squeeze(x, at),)", {"x": (2,), "At": (0,)}),
         ("(*permute(x, at),)", {"x": (2, 3), "at_v": (0, 0)}),
+        ("(*permute(x, at),)", {"x": (2, 3), "at_v": (2, 1)}),
         ("(*reshape(x, at),)", {"x": (2, 3), "at_v": (4, -1)}),
         ("(*x[3:],)", {"x": (1, 2)}),
         ("(x[2],)", {"x": (1, 2)}),

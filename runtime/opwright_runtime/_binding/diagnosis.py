@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from opwright_notation.evaluation import Facts, Tensor, values_used
+from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors, kernels, native
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import matching, shape_functions, shapes
+from opwright_runtime._binding import matching, shape_functions
 from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
 
@@ -403,11 +405,11 @@ class _FailedCall:
                 given=tensor.sizes,
                 allowed=mismatch.allowed,
             )
-        except shapes.MisfitError:
+        except MisfitError:
             pass
         return None
 
-    def _tensors(self) -> list[shapes.Tensor]:
+    def _tensors(self) -> list[Tensor]:
         """The inputs whose rank is known."""
         found = []
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
@@ -419,10 +421,10 @@ class _FailedCall:
                 label = (
                     f"{arg.python_name}[{index}]" if arg.is_list else arg.python_name
                 )
-                found.append(shapes.Tensor(arg.name, label, sizes, at))
+                found.append(Tensor(arg.name, label, sizes, at))
         return found
 
-    def _facts(self) -> shapes.Facts:
+    def _facts(self) -> Facts:
         """The attrs and values that the shapes of inputs depend on."""
         info = self.info
         attrs: dict[str, object] = {}
@@ -434,7 +436,7 @@ class _FailedCall:
         values: dict[str, object] = {}
         names = [arg.name for arg in info.inputs]
         expected = {name: info.shapes[name] for name in names if name in info.shapes}
-        used = shapes.values_used(expected, names)
+        used = values_used(expected, names)
         for arg, given in zip(info.inputs, self.inputs, strict=True):
             if arg.count is not None:
                 attrs[arg.count] = len(given)
@@ -445,7 +447,7 @@ class _FailedCall:
             if arg.name in used:
                 values[arg.name] = None if arg.is_list else _integers(given)
                 labels[arg.name] = arg.python_name
-        return shapes.Facts(attrs, values, labels=labels)
+        return Facts(attrs, values, labels=labels)
 
     def operands_text(self) -> str:
         """The inputs, as an error message lists them."""

@@ -1,27 +1,21 @@
 """Finds the tensors of a call that do not have the shapes of its op.
 
-`shapes.py` evaluates the shapes of an op. This module binds their sizes to the sizes of
-tensors, and compares tensors with sizes that are bound.
+`opwright_notation` evaluates the shapes of an op. This module binds their sizes to the
+sizes of tensors, and compares tensors with sizes that are bound.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from types import EllipsisType
 from typing import TypeAlias
 
-from opwright_runtime._binding.shapes import (
-    Evaluation,
-    Facts,
-    MisfitError,
-    Tensor,
-    names_in,
-    parsed,
-)
+from opwright_notation.evaluation import Evaluation, Facts, Tensor
+from opwright_notation.sizes import MisfitError, Size
+from opwright_notation.syntax import names_in, parsed
 
 #: The required size of a tensor: an expression, or the size itself.
-Wanted: TypeAlias = "ast.expr | int | EllipsisType | None"
+Wanted: TypeAlias = "ast.expr | Size"
 
 
 class MismatchError(MisfitError):
@@ -140,8 +134,7 @@ class _Matching(Evaluation):
     def item(self, element: ast.expr) -> Sequence[Wanted] | None:
         """The expressions or sizes of a part of a row; None for any number of sizes."""
         if isinstance(element, ast.Starred):
-            row = self.row(element.value)
-            return None if ... in row else row
+            return self.row(element.value)
         if isinstance(element, ast.Constant) and element.value is ...:
             return None
         return [element]
@@ -187,7 +180,7 @@ class _Matching(Evaluation):
     ) -> None:
         """Binds `wanted` at axis `at`, the `place`th axis of `element`."""
         size = tensor.sizes[at]
-        if size is None or wanted is None or wanted is ...:
+        if size is None or wanted is None:
             return
         if isinstance(wanted, int):
             if wanted != size:

@@ -62,7 +62,7 @@ class OpInfo:
     native: tuple[str, ...] = ()
     """Devices that opwright's own library has kernels for."""
     shapes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Shapes by the OpDef's argument names, as `shapes.py` evaluates them."""
+    """Shapes by the OpDef's argument names, as `opwright_notation` evaluates them."""
     absent: Mapping[str, AttrInfo] = field(default_factory=dict, hash=False)
     """Attrs that the class has and this TensorFlow, which is older, lacks."""
 
@@ -155,7 +155,7 @@ def op_info(
         python_names: Python names that differ from the OpDef's, by the OpDef's.
         messages: full names of the messages that string attrs serialize, by attr.
         native: devices that opwright's own library has kernels for.
-        shapes: shapes of arguments, as `shapes.py` evaluates them.
+        shapes: shapes of arguments, as `opwright_notation` evaluates them.
         truncated: what kernels truncate inputs and attrs to, by name.
         since: versions of TensorFlow that added the op, an attr, or `attr=value`.
         defaults: defaults of optional attrs, by their Python names.

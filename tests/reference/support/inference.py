@@ -22,16 +22,10 @@ import tensorflow as tf
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Arg, Attr, Op, ShapeValue
 from opwright_codegen.types import DTypeName, dtype_text
+from opwright_notation.evaluation import Facts, Tensor, held, shapes
+from opwright_notation.functions import Kind
+from opwright_notation.sizes import MisfitError, Row, fits
 from opwright_runtime._binding.matching import match
-from opwright_runtime._binding.shapes import (
-    Facts,
-    MisfitError,
-    Row,
-    Tensor,
-    fits,
-    held,
-    shapes,
-)
 from support.equivalence.calls import build
 from support.equivalence.hints import HINTS
 from support.equivalence.modes import OLD_GRAPH
@@ -216,8 +210,8 @@ class Checker:
                 shapes(self.shapes.outputs[arg.name], facts, 0)
         return Draw(attrs, facts, rows, facts.values, leads)
 
-    def one(self, kind: notation.Kind) -> Any:
-        if kind is notation.Kind.ROW:
+    def one(self, kind: Kind) -> Any:
+        if kind is Kind.ROW:
             rank = self.random.choice((0, 1, 1, 2, 2, 3))
             return tuple(self.random.choice(SIZES) for _ in range(rank))
         return self.random.choice(SIZES)
@@ -271,7 +265,7 @@ class Checker:
     def shape(self) -> tf.TensorShape:
         if self.random.random() < 0.1:
             return tf.TensorShape(None)
-        row = self.one(notation.Kind.ROW)
+        row = self.one(Kind.ROW)
         return tf.TensorShape([None if self.random.random() < 0.2 else s for s in row])
 
     def lengths(self, attrs: Mapping[str, Any]) -> dict[str, int]:

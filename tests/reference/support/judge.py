@@ -18,8 +18,9 @@ import opwright
 from opwright_codegen import load, naming
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
+from opwright_notation.evaluation import Facts, Tensor, shapes
+from opwright_notation.sizes import MisfitError
 from opwright_runtime._binding.matching import match
-from opwright_runtime._binding.shapes import Facts, MisfitError, Tensor, shapes
 from reference.support import examples, inference
 
 #: Seconds that a call which does not fit may take.
