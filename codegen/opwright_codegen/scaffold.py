@@ -6,7 +6,6 @@ tests and packs. One that exists is never touched.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import os
@@ -19,9 +18,13 @@ from typing import Any, Final
 from opwright_codegen import cxx_shapes, load, naming, native, shapes
 from opwright_codegen.cxx_shapes import member
 from opwright_codegen.format import format_source
-from opwright_codegen.model import Arg, Attr, Op
+from opwright_codegen.model import Arg, Attr, Op, ShapeValue
 from opwright_codegen.problems import OpdefError, Problem, SourceError
 from opwright_codegen.types import DTypeName
+from opwright_notation.evaluation import Evaluation, Facts
+from opwright_notation.functions import Kind
+from opwright_notation.sizes import MisfitError
+from opwright_notation.syntax import parsed
 
 _IGNORED: Final = ("build/", "dist/", "__pycache__/")
 
@@ -274,13 +277,13 @@ def _sizes(op: Op) -> dict[str, Any]:
     counter = itertools.count(2)
     read = shapes.read(op)[0]
     found: dict[str, Any] = {
-        name: next(counter) if symbol.kind is shapes.Kind.SIZE else (2,)
+        name: next(counter) if symbol.kind is Kind.SIZE else (2,)
         for name, symbol in read.symbols.items()
     }
-    return found | {
-        attr.name: _given(attr) if attr.default is None else attr.default
-        for attr in op.given
-    }
+    for attr in op.given:
+        value = _given(attr) if attr.default is None else attr.default
+        found[attr.name] = value.dims if isinstance(value, ShapeValue) else value
+    return found
 
 
 def _tensor(
@@ -313,51 +316,15 @@ def _python_dtype(dtype: str) -> str:
     return names.get(dtype, dtype)
 
 
-def _shape(said: str | None, sizes: Mapping[str, Any]) -> tuple[int, ...]:
-    """Sizes for an input; two where its shape is not said, or takes more to draw."""
-    if said is None:
+def _shape(expression: str | None, sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Sizes for an input, of which 2 is drawn where the opdef states none."""
+    if expression is None:
         return (2,)
+    evaluation = Evaluation(Facts(sizes=dict(sizes)), 0)
     try:
-        found = _value(ast.parse(said, mode="eval").body, sizes)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        row = evaluation.tuple_row(next(evaluation.options(parsed(expression))))
+    except MisfitError:
         return (2,)
-    return found if isinstance(found, tuple) else (2,)
-
-
-def _value(node: ast.expr, sizes: Mapping[str, Any]) -> Any:
-    """A shape, or a part of one, as far as it is plain."""
-    if isinstance(node, ast.Tuple):
-        row: list[int] = []
-        for element in node.elts:
-            if isinstance(element, ast.Starred):
-                row.extend(_value(element.value, sizes))
-            elif not (isinstance(element, ast.Constant) and element.value is ...):
-                row.append(_value(element, sizes))
-        return tuple(row)
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return 2 if node.id == "_" else sizes[node.id]
-    if isinstance(node, ast.IfExp):
-        return _value(node.body if _value(node.test, sizes) else node.orelse, sizes)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not _value(node.operand, sizes)
-    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
-        same = _value(node.left, sizes) == _value(node.comparators[0], sizes)
-        return same == isinstance(node.ops[0], ast.Eq)
-    if isinstance(node, ast.BinOp):
-        left, right = _value(node.left, sizes), _value(node.right, sizes)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
-        if isinstance(node.op, ast.FloorDiv):
-            return left // right
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id in ("where", "either"):
-            return _value(node.args[0], sizes)
-        if node.func.id == "broadcast":
-            return _value(node.args[0], sizes)
-    raise ValueError(ast.unparse(node))
+    return tuple(
+        2 if size is None else size for size in row if isinstance(size, int | None)
+    )
