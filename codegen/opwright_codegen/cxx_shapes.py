@@ -98,6 +98,8 @@ class _Writer:
                 return "opdef::Any()"
             if self.is_symbol(node.id, Kind.SIZE):
                 return f'opdef::Named("{node.id}")'
+            if self.kinds.get(node.id) == "int":
+                return f"opdef::Is(opdef::Given({self.size(node)}))"
         return f"opdef::Is({self.size(node)})"
 
     def is_symbol(self, name: str, kind: Kind) -> bool:

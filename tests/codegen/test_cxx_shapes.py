@@ -43,7 +43,11 @@ def op(x: str = "a b", y: str = "a b", many: str = "_") -> Op:
         ("a 3 _", 'opdef::Named("a"), opdef::Is(3), opdef::Any()'),
         ("...", "opdef::AnyRow()"),
         ("_found b", 'opdef::Any(), opdef::Named("b")'),
-        ("k a+1", 'opdef::Is(attrs.k), opdef::Is(opdef::Add(names.size("a"), 1))'),
+        (
+            "k k+a",
+            "opdef::Is(opdef::Given(attrs.k)), "
+            'opdef::Is(opdef::Add(attrs.k, names.size("a")))',
+        ),
         (
             "ceildiv(a,2) max(a,b)",
             'opdef::Is(opdef::DivideUp(names.size("a"), 2)), '
