@@ -71,36 +71,6 @@ class Facts:
         return replace(self, sizes=sizes, origins=dict(self.origins))
 
 
-def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
-    """The value of the expression `text`: one row, or all possible rows.
-
-    Raises:
-        MisfitError: known sizes contradict each other.
-    """
-    evaluation = Evaluation(facts, index)
-    found: list[Row] = []
-    refused: MisfitError | None = None
-    for option in evaluation.options(parsed(text)):
-        try:
-            found.append(evaluation.tuple_row(option))
-        except MisfitError as error:
-            refused = error
-    if refused is not None and not found:
-        raise refused
-    evaluation.hold(parsed(text))
-    return found
-
-
-def held(text: str, facts: Facts, index: int | None = None) -> list[Row] | None:
-    """The same for the tensor behind the handle `text`; None if it is not stated."""
-    node = parsed(text)
-    node = node.args[0] if is_call(node, "where") else node
-    if not is_call(node, "of"):
-        return None
-    evaluation = Evaluation(facts, index)
-    return [evaluation.tuple_row(one) for one in evaluation.options(node.args[1])]
-
-
 def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset[str]:
     """The inputs whose values the shapes `expected` depend on."""
     nodes = {arg: parsed(text) for arg, text in expected.items()}

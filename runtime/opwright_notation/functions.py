@@ -30,31 +30,36 @@ class Kind(Enum):
     ROWS = "a list of rows"
 
 
-class Parameter(Enum):
-    """How a function takes an argument, and which kind it must be.
+def _is_row(found: object) -> bool:
+    return found is not None
 
-    The integers of `INTEGER`, `INTEGERS` and `VALUE` may be negative, as axes are. A
-    negative size is unknown if it is an attr or a value, and else a contradiction.
+
+class Parameter(Enum):
+    """How a function takes an argument, and what it needs to know of it.
+
+    The integers of `KNOWN`, `INTEGER`, `INTEGERS` and `VALUE` may be negative, as axes
+    are. A negative size is unknown in an attr or a value, and else a contradiction.
     """
 
-    INTEGER = Kind.SIZE, "size"
-    SIZE = Kind.SIZE, "dimension"
-    ROW = Kind.ROW, "row"
-    INTEGERS = Kind.ROW, "value"
-    VALUE = Kind.FLAG, "value"
+    #: Integers.
+    KNOWN = Kind.SIZE, "size", is_known
+    INTEGER = Kind.SIZE, "size", None
+    SIZE = Kind.SIZE, "dimension", None
+    #: Rows: all of their sizes are known, or their number, or nothing.
+    KNOWN_ROW = Kind.ROW, "row", is_known
+    ROW = Kind.ROW, "row", _is_row
+    OPEN_ROW = Kind.ROW, "row", None
+    INTEGERS = Kind.ROW, "value", None
+    VALUE = Kind.FLAG, "value", None
 
-    def __init__(self, kind: Kind, evaluated: str) -> None:
+    def __init__(
+        self, kind: Kind, evaluated: str, suffices: Callable[[object], bool] | None
+    ) -> None:
         self.kind = kind
         #: The method of `evaluation.Evaluation` that evaluates the argument.
         self.evaluated = evaluated
-
-
-class Needs(Enum):
-    """What must be known of the arguments; else the result is unknown."""
-
-    NOTHING = "nothing"
-    RANKS = "the number of sizes in each row"
-    ALL = "every argument, with all sizes"
+        #: Whether enough is known of the argument; else the result is unknown.
+        self.suffices = suffices or (lambda _: True)
 
 
 @dataclass(frozen=True)
@@ -63,17 +68,16 @@ class Function:
 
     Attributes:
         meaning: the result for values of the arguments.
-        optional: how many of the last arguments may be left out.
         cxx: a format of its arguments in C++, which more arguments repeat; None: it
             has no form in C++.
+        optional: how many of the last arguments may be left out.
     """
 
+    meaning: Callable[..., Size | Sizes]
     takes: tuple[Parameter, ...]
     gives: Kind
-    meaning: Callable[..., Size | Sizes]
-    needs: Needs
-    optional: int = 0
     cxx: str | None = None
+    optional: int = 0
 
     def __call__(self, *arguments: object) -> Size | Sizes:
         """The result; None if it is unknown.
@@ -81,13 +85,10 @@ class Function:
         Raises:
             MisfitError: the arguments contradict each other.
         """
-        for parameter, argument in zip(self.takes, arguments, strict=False):
-            is_row = parameter is Parameter.ROW
-            if self.needs is Needs.RANKS and is_row and argument is None:
-                return None
-            if self.needs is Needs.ALL and not is_known(argument):
-                return None
-        return self.meaning(*arguments)
+        pairs = zip(self.takes, arguments, strict=False)
+        if all(parameter.suffices(argument) for parameter, argument in pairs):
+            return self.meaning(*arguments)
+        return None
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,9 @@ def _axis(at: int, rank: int) -> int:
 def _axes(found: object, rank: int) -> tuple[int, ...] | None:
     """Different axes, counted from the first one; None if they are unknown."""
     several = found if isinstance(found, tuple) else (found,)
-    if not all(type(at) is int for at in several):
+    axes = tuple(_axis(at, rank) for at in several if type(at) is int)
+    if len(axes) < len(several):
         return None
-    axes = tuple(_axis(at, rank) for at in several)
     if len(set(axes)) < len(axes):
         raise MisfitError(f"an axis is twice in {found}")
     return axes
@@ -261,53 +262,34 @@ def _reshape(row: Sizes, sizes: Sizes) -> Sizes:
     return tuple(total // known if size is None else size for size in sizes)
 
 
-_INTEGER, _SIZE, _ROW = Parameter.INTEGER, Parameter.SIZE, Parameter.ROW
+_KNOWN, _INTEGER, _SIZE = Parameter.KNOWN, Parameter.INTEGER, Parameter.SIZE
+_KNOWN_ROW, _ROW, _OPEN_ROW = Parameter.KNOWN_ROW, Parameter.ROW, Parameter.OPEN_ROW
 _INTEGERS, _VALUE = Parameter.INTEGERS, Parameter.VALUE
+_WINDOW = (_INTEGER, _INTEGER, _INTEGER, _VALUE, _INTEGER)
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
-    "len": Function((_ROW,), Kind.SIZE, len, Needs.RANKS, cxx="{}.length()"),
-    "sum": Function((_ROW,), Kind.SIZE, sum, Needs.ALL, cxx="opdef::Sum({})"),
-    "prod": Function(
-        (_ROW,), Kind.SIZE, math.prod, Needs.ALL, cxx="opdef::Product({})"
-    ),
-    "min": Function(
-        (_INTEGER, _INTEGER), Kind.SIZE, min, Needs.ALL, cxx="opdef::Least({}, {})"
-    ),
-    "max": Function(
-        (_INTEGER, _INTEGER), Kind.SIZE, max, Needs.ALL, cxx="opdef::Most({}, {})"
-    ),
+    "len": Function(len, (_ROW,), Kind.SIZE, "{}.length()"),
+    "sum": Function(sum, (_KNOWN_ROW,), Kind.SIZE, "opdef::Sum({})"),
+    "prod": Function(math.prod, (_KNOWN_ROW,), Kind.SIZE, "opdef::Product({})"),
+    "min": Function(min, (_KNOWN, _KNOWN), Kind.SIZE, "opdef::Least({}, {})"),
+    "max": Function(max, (_KNOWN, _KNOWN), Kind.SIZE, "opdef::Most({}, {})"),
     "ceildiv": Function(
-        (_INTEGER, _INTEGER),
-        Kind.SIZE,
-        _ceildiv,
-        Needs.ALL,
-        cxx="opdef::DivideUp({}, {})",
+        _ceildiv, (_KNOWN, _KNOWN), Kind.SIZE, "opdef::DivideUp({}, {})"
     ),
-    "window": Function(
-        (_INTEGER, _INTEGER, _INTEGER, _VALUE, _INTEGER),
-        Kind.SIZE,
-        _window,
-        Needs.NOTHING,
-        optional=1,
-    ),
+    "window": Function(_window, _WINDOW, Kind.SIZE, optional=1),
     "broadcast": Function(
-        (_ROW, _ROW, _ROW, _ROW),
-        Kind.ROW,
-        _broadcast,
-        Needs.RANKS,
-        optional=2,
-        cxx="opdef::Broadcast({}, {})",
+        _broadcast, (_ROW,) * 4, Kind.ROW, "opdef::Broadcast({}, {})", optional=2
     ),
-    "dims": Function((_INTEGER,), Kind.ROW, _dims, Needs.ALL),
-    "insert": Function((_ROW, _INTEGER, _SIZE), Kind.ROW, _insert, Needs.RANKS),
-    "replace": Function((_ROW, _INTEGER, _SIZE), Kind.ROW, _replace, Needs.RANKS),
-    "remove": Function((_ROW, _VALUE), Kind.ROW, _remove, Needs.RANKS),
-    "reduce": Function((_ROW, _VALUE, _VALUE), Kind.ROW, _reduce, Needs.RANKS),
-    "squeeze": Function((_ROW, _INTEGERS), Kind.ROW, _squeeze, Needs.RANKS),
-    "permute": Function((_ROW, _INTEGERS), Kind.ROW, _permute, Needs.RANKS),
-    "pad": Function((_ROW, _VALUE), Kind.ROW, _pad, Needs.RANKS),
-    "tile": Function((_ROW, _INTEGERS), Kind.ROW, _tile, Needs.RANKS),
-    "reshape": Function((_ROW, _ROW), Kind.ROW, _reshape, Needs.NOTHING),
+    "dims": Function(_dims, (_KNOWN,), Kind.ROW),
+    "insert": Function(_insert, (_ROW, _INTEGER, _SIZE), Kind.ROW),
+    "replace": Function(_replace, (_ROW, _INTEGER, _SIZE), Kind.ROW),
+    "remove": Function(_remove, (_ROW, _VALUE), Kind.ROW),
+    "reduce": Function(_reduce, (_ROW, _VALUE, _VALUE), Kind.ROW),
+    "squeeze": Function(_squeeze, (_ROW, _INTEGERS), Kind.ROW),
+    "permute": Function(_permute, (_ROW, _INTEGERS), Kind.ROW),
+    "pad": Function(_pad, (_ROW, _VALUE), Kind.ROW),
+    "tile": Function(_tile, (_ROW, _INTEGERS), Kind.ROW),
+    "reshape": Function(_reshape, (_OPEN_ROW, _OPEN_ROW), Kind.ROW),
 }
 
 OPERATORS: Final[Mapping[type[ast.operator], Operator]] = {

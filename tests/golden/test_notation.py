@@ -19,8 +19,9 @@ from opwright_codegen.model import Op
 from opwright_codegen.skeleton import TEMPLATES
 from opwright_notation.evaluation import Evaluation, Facts
 from opwright_notation.functions import Kind
-from opwright_notation.sizes import MisfitError, Row, fits
+from opwright_notation.sizes import MisfitError, Row
 from opwright_notation.syntax import is_call, names_in, parsed
+from support.notation import fits
 from support.places import OPDEFS
 from support.processes import run_code
 

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from opwright import OpInputError
 from opwright.linalg import mat_mul
-from opwright_notation.evaluation import Facts, Tensor, held, shapes, values_used
-from opwright_notation.sizes import MisfitError, fits
+from opwright_notation.evaluation import Facts, Tensor, values_used
+from opwright_notation.sizes import MisfitError
 from opwright_runtime._binding.matching import MismatchError, match
+from support.notation import fits, held, shapes
 
 ANY = (...,)
 

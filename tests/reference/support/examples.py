@@ -20,12 +20,13 @@ import opwright
 from opwright_codegen import naming
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
-from opwright_notation.evaluation import Facts, Tensor, shapes
-from opwright_notation.sizes import MisfitError, Row, fits
+from opwright_notation.evaluation import Facts, Tensor
+from opwright_notation.sizes import MisfitError, Row
 from opwright_runtime._binding import dispatch
 from opwright_runtime._binding.matching import match
 from reference.support.inference import agrees, as_row, plain, shown_row
 from support.equivalence.registry import is_removed, op_def, ops_with_cpu_kernel
+from support.notation import fits, shapes
 
 #: Lines of code, and how wide they are at most.
 LINES = 6

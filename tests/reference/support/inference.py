@@ -22,15 +22,16 @@ import tensorflow as tf
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Arg, Attr, Op, ShapeValue
 from opwright_codegen.types import DTypeName, dtype_text
-from opwright_notation.evaluation import Facts, Tensor, held, shapes
+from opwright_notation.evaluation import Facts, Tensor
 from opwright_notation.functions import Kind
-from opwright_notation.sizes import MisfitError, Row, fits
+from opwright_notation.sizes import MisfitError, Row
 from opwright_runtime._binding.matching import match
 from support.equivalence.calls import build
 from support.equivalence.hints import HINTS
 from support.equivalence.modes import OLD_GRAPH
 from support.equivalence.registry import is_removed, op_def
 from support.equivalence.synthesis import _value
+from support.notation import fits, held, shapes
 
 DRAWS = 10
 #: Calls that are changed, and how many that do not fit are tried.

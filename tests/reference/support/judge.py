@@ -18,10 +18,11 @@ import opwright
 from opwright_codegen import load, naming
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
-from opwright_notation.evaluation import Facts, Tensor, shapes
+from opwright_notation.evaluation import Facts, Tensor
 from opwright_notation.sizes import MisfitError
 from opwright_runtime._binding.matching import match
 from reference.support import examples, inference
+from support.notation import shapes
 
 #: Seconds that a call which does not fit may take.
 PATIENCE = 20
