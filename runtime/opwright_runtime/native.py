@@ -282,7 +282,8 @@ class OptimizerFacts(TypedDict):
     """The properties of an optimizer of embedding tables.
 
     Attributes:
-        field: its name in OptimizationParameters.
+        field: its name in OptimizationParameters, or without a field there in the name
+            of the program that stands for it, `opwright.` and this.
         op_name: its name in LoadTPUEmbedding...Parameters; None if it has no such ops.
         slots: as those ops name them, in their order.
         slot_bounds: the numbers that they may hold: "at least 0"; "" is any finite one.
@@ -290,6 +291,7 @@ class OptimizerFacts(TypedDict):
         hyper_bounds: the numbers that these may be, in the same form.
         formula: the update; None if tables are only stored.
         source: where the update is published; None without one.
+        row_wise: whether a slot is one value a row, and not one a weight.
     """
 
     field: str
@@ -300,6 +302,7 @@ class OptimizerFacts(TypedDict):
     hyper_bounds: list[str]
     formula: str | None
     source: str | None
+    row_wise: bool
 
 
 def embedding_optimizers() -> list[OptimizerFacts]:

@@ -88,7 +88,8 @@ const std::string& RegistryAsJson() {
              ", \"hyper\": " + List(traits.hyper, NameOf) +
              ", \"hyper_bounds\": " + List(traits.hyper, BoundsOf) +
              ", \"formula\": " + Quoted(traits.formula) +
-             ", \"source\": " + Quoted(traits.source) + "}";
+             ", \"source\": " + Quoted(traits.source) +
+             ", \"row_wise\": " + (traits.row_wise ? "true" : "false") + "}";
     }
     return all + "]";
   }();

@@ -3,7 +3,8 @@
 // A rule is what an optimizer does to one element of a row: to the weight `w` and its slots
 // `s`, given the gradient `g`. The CPU's loops and the CUDA kernels are compiled from these
 // same lines. Before a rule comes what all optimizers share (Step, below): clipping of the
-// gradient and weight decay; after it, clipping of the weight.
+// gradient and weight decay; after it, clipping of the weight. A row-wise rule (RowRule, below)
+// has one value of each slot a row, which it updates before the elements.
 //
 // A table holds finite numbers alone. What comes in is held to the ranges of the traits before
 // anything is computed; what an update makes beyond the range of float32 ends at its ends. With
@@ -14,8 +15,10 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 // Always inlined: the linker must not merge what different instruction sets made of a rule.
 #if defined(__CUDACC__)
@@ -26,7 +29,7 @@
 
 namespace opwright::embedding {
 
-// One a field of OptimizationParameters' oneof, in the order of the traits.
+// In the order of the traits.
 enum class Optimizer : int32_t {
   kSgd,
   kAdagrad,
@@ -48,7 +51,6 @@ enum class Optimizer : int32_t {
   kUserDefinedProgram,
   kAssign,
 };
-constexpr int kOptimizers = 19;
 // TensorFlow's own limit, which LoadAll's and RetrieveAll's arguments come from.
 constexpr int kMaxSlots = 7;
 constexpr int kMaxHyper = 6;
@@ -61,7 +63,8 @@ enum class Range : int32_t {
   kNotPositive,
   kFraction,  // 0 to 1.
   kFlag,
-  kClear,  // Zero, or as TPUs mark a gradient accumulator without a gradient: kClearBits.
+  kNonLazyFlag,  // Whether rows without a gradient are updated too, with zero.
+  kClear,        // Zero, or as TPUs mark a gradient accumulator without a gradient: kClearBits.
 };
 // The smallest denormal.
 constexpr uint32_t kClearBits = 1;
@@ -97,12 +100,13 @@ struct Named {
 
 struct OptimizerTraits {
   Optimizer optimizer;
-  const char* field;       // In OptimizationParameters.
+  const char* field;       // In OptimizationParameters, or of a named program (tf/config.cc).
   const char* op_name;     // In LoadTPUEmbedding...Parameters, or null: there is none.
   Named slots[4];          // As those ops name them, in their order; then null.
   Named hyper[kMaxHyper];  // Fields of the optimizer's message that a rule reads.
   const char* formula;     // Null: no rule is public, tables are only stored.
   const char* source;      // Where the rule is published.
+  bool row_wise = false;   // A slot is one value a row, and not one a weight.
 
   int slot_count() const {
     int n = 0;
@@ -110,6 +114,12 @@ struct OptimizerTraits {
     return n;
   }
   bool has_rule() const { return formula != nullptr; }
+  // Where the flag is that makes it update rows without a gradient; -1: it has none.
+  int non_lazy() const {
+    int i = kMaxHyper - 1;
+    while (i >= 0 && !(hyper[i].name && hyper[i].range == Range::kNonLazyFlag)) --i;
+    return i;
+  }
   // Of the weights (slot -1) or of a slot.
   Range range(int64_t slot) const {
     return slot < 0 || slot >= slot_count() ? Range::kFinite : slots[slot].range;
@@ -151,7 +161,7 @@ inline constexpr OptimizerTraits kOptimizerRegistry[] = {
      {{"beta1", Range::kFraction},
       {"beta2", Range::kFraction},
       {"epsilon", Range::kNotNegative},
-      {"use_non_lazy_adam", Range::kFlag},
+      {"use_non_lazy_adam", Range::kNonLazyFlag},
       {"use_sum_inside_sqrt", Range::kFlag}},
      "m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g^2; w -= lr*m/(use_sum_inside_sqrt "
      "? sqrt(v + epsilon^2) : sqrt(v) + epsilon)",
@@ -237,7 +247,7 @@ inline constexpr OptimizerTraits kOptimizerRegistry[] = {
      {{"momenta"}},
      {{"beta1", Range::kFraction},
       {"beta2", Range::kFraction},
-      {"use_non_lazy_lion", Range::kFlag}},
+      {"use_non_lazy_lion", Range::kNonLazyFlag}},
      "w -= lr*sign(beta1*m + (1-beta1)*g); m = beta2*m + (1-beta2)*g",
      "Chen et al. 2023"},
     {Optimizer::kBoundedAdagrad,
@@ -271,7 +281,7 @@ inline constexpr OptimizerTraits kOptimizerRegistry[] = {
     {Optimizer::kUserDefinedProgram, "user_defined_program", nullptr, {}, {}, nullptr, nullptr},
     {Optimizer::kAssign, "assign", nullptr, {}, {}, nullptr, nullptr},
 };
-static_assert(sizeof kOptimizerRegistry / sizeof *kOptimizerRegistry == kOptimizers);
+constexpr int kOptimizers = static_cast<int>(std::size(kOptimizerRegistry));
 
 constexpr const OptimizerTraits& TraitsOf(Optimizer optimizer) {
   return kOptimizerRegistry[static_cast<int>(optimizer)];
@@ -365,6 +375,12 @@ OPWRIGHT_RULE double Power(double x, double exponent) { return Min(1e200, pow(x,
 // powers that are bounded, they do not overflow before their results are made floats. A rule
 // makes slots as a table can hold them, and a weight that is not NaN. (In double, the mean of
 // two floats needs no bounds.)
+
+// The base of rules whose slots are one value a row. They have two parts:
+//   void UpdateSlots(double mean_square, F* s)  of the row, from the mean over its columns of
+//                                               the squared gradient;
+//   void operator()(F g, F& w, const F* s)      of each element, with the row's new slots.
+struct RowRule {};
 
 struct Sgd {
   using F = float;
@@ -648,6 +664,22 @@ constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
   }
 }
 
+template <class Rule>
+constexpr bool kIsRowRule = std::is_base_of_v<rules::RowRule, Rule>;
+
+// The same, of rules that are about one element alone; false if the optimizer has none.
+template <class Visit>
+constexpr bool VisitElementRule(Optimizer optimizer, Visit&& visit) {
+  bool visited = false;
+  VisitRule(optimizer, [&](auto tag) {
+    if constexpr (!kIsRowRule<typename decltype(tag)::type>) {
+      visit(tag);
+      visited = true;
+    }
+  });
+  return visited;
+}
+
 // An update of one element, from the gradient to the weight and its slots.
 template <class Rule>
 struct Step {
@@ -662,9 +694,12 @@ struct Step {
         decay(h.decay) {}
 
   // The gradient may be infinite, as a product of floats can be.
+  OPWRIGHT_RULE F Clipped(F gradient) const {
+    return rules::Between(least_gradient, most_gradient, gradient);
+  }
   OPWRIGHT_RULE void operator()(F gradient, F& w, F* slots) const {
     w -= decay * w;
-    rule(rules::Between(least_gradient, most_gradient, gradient), w, slots);
+    rule(Clipped(gradient), w, slots);
     w = rules::Between(least_weight, most_weight, w);
   }
 

@@ -357,6 +357,7 @@ TEST(Optimizers, FactsAreWhole) {
     const bool has_rule =
         VisitRule(traits.optimizer, [&](auto tag) { slots = decltype(tag)::type::kSlots; });
     EXPECT_EQ(has_rule, traits.has_rule());
+    EXPECT_EQ(VisitElementRule(traits.optimizer, [](auto) {}), has_rule && !traits.row_wise);
     if (has_rule) EXPECT_EQ(slots, traits.slot_count());
   }
 }

@@ -50,6 +50,12 @@ struct TableConfig {
     return optimizer == Optimizer::kUserDefinedProgram ? program_slots
                                                        : TraitsOf(optimizer).slot_count();
   }
+  // Of the weights (slot -1) or of a slot.
+  int64_t columns(int64_t slot) const {
+    return slot >= 0 && TraitsOf(optimizer).row_wise ? 1 : dimension;
+  }
+  // Of all slots of a row, which are next to each other.
+  int64_t slot_floats() const { return slots() * columns(0); }
   std::string slot_name(int64_t slot) const {
     return optimizer == Optimizer::kUserDefinedProgram ? "Slot_" + std::to_string(slot)
                                                        : TraitsOf(optimizer).slots[slot].name;

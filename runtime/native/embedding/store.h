@@ -69,7 +69,7 @@ class TableStore {
   // Makes room for the tables, all zero. Nothing else is called before, or if it refuses.
   virtual Status Allocate(const Configuration& configuration) = 0;
 
-  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, dimension].
+  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, columns(slot)].
   virtual Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                        const float* from) = 0;
   virtual Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,

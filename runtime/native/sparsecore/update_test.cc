@@ -24,7 +24,7 @@ TEST(Update, UpdatesFollowTheRules) {
   embedding::ForEachIsa([&] {
     PoolContext exec(pool);
     Random random{testing::Seed()};
-    for (const Optimizer optimizer : embedding::WithRules()) {
+    for (const Optimizer optimizer : embedding::WithElementRules()) {
       constexpr int64_t kRows = 40, kSamples = 15;
       const int64_t width = 1 + random.Below(40);
       const size_t parts = 1 + embedding::TraitsOf(optimizer).slot_count();

@@ -47,10 +47,10 @@ class HostsStore : public DistributedStore {
 
   Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                const float* from) override {
-    const int64_t dimension = ItemOf(whole_->tables, table).dimension;
+    const int64_t columns = ItemOf(whole_->tables, table).columns(slot);
     const Shard own = ItemOf(shardings_, table).ShardOf(host());
-    const int64_t most = RowsInPart(dimension);
-    const auto part = Array<float>(most * dimension);
+    const int64_t most = RowsInPart(columns);
+    const auto part = Array<float>(most * columns);
     int64_t first = 0, count = 0;
     const auto write = [&] {
       const Shard local{count, first, 1};
@@ -67,8 +67,8 @@ class HostsStore : public DistributedStore {
       if (count == most || (count > 0 && !is_there)) OPWRIGHT_RETURN_IF_ERROR(write());
       if (!is_there) continue;
       if (count == 0) first = i;
-      std::memcpy(part.get() + count * dimension, from + at * dimension,
-                  static_cast<size_t>(dimension) * sizeof(float));
+      std::memcpy(part.get() + count * columns, from + at * columns,
+                  static_cast<size_t>(columns) * sizeof(float));
       ++count;
     }
     return write();
@@ -84,9 +84,9 @@ class HostsStore : public DistributedStore {
       return local_->Read(exec, table, slot, {own.count, 0, 1}, to);
     }
     OPWRIGHT_RETURN_IF_ERROR(request_queue_->EnsureHandshake());
-    const int64_t dimension = ItemOf(whole_->tables, table).dimension;
-    const int64_t bytes = dimension * static_cast<int64_t>(sizeof(float));
-    const int64_t part = RowsInPart(dimension);
+    const int64_t columns = ItemOf(whole_->tables, table).columns(slot);
+    const int64_t bytes = columns * static_cast<int64_t>(sizeof(float));
+    const int64_t part = RowsInPart(columns);
     for (int64_t first = 0; first < rows.count; first += part) {
       const int64_t end = std::min(rows.count, first + part);
       std::vector<int64_t> counts(static_cast<size_t>(hosts()));
@@ -122,7 +122,7 @@ class HostsStore : public DistributedStore {
       for (const Buffer& buffer : in) from.push_back(buffer.data);
       for (int64_t i = first; i < end; ++i) {
         const char*& at = ItemOf(from, sharding.HostOf(rows.first + i * rows.step));
-        std::memcpy(to + i * dimension, at, static_cast<size_t>(bytes));
+        std::memcpy(to + i * columns, at, static_cast<size_t>(bytes));
         at += bytes;
       }
     }
@@ -251,8 +251,8 @@ class HostsStore : public DistributedStore {
   int64_t hosts() const { return exchange_->hosts(); }
   int64_t host() const { return exchange_->host(); }
 
-  static int64_t RowsInPart(int64_t dimension) {
-    return std::max<int64_t>(1, (int64_t{4} << 20) / dimension);
+  static int64_t RowsInPart(int64_t columns) {
+    return std::max<int64_t>(1, (int64_t{4} << 20) / columns);
   }
 
   // By table: the units that a host requests of this one,

@@ -29,15 +29,15 @@ std::vector<Host> MakeHosts(const Configuration& configuration, int64_t count) {
   return hosts;
 }
 
-int64_t Elements(const Configuration& configuration, size_t t) {
-  return configuration.tables[t].rows * configuration.tables[t].dimension;
+int64_t Elements(const Configuration& configuration, size_t t, int64_t slot) {
+  return configuration.tables[t].rows * configuration.tables[t].columns(slot);
 }
 
 std::vector<float> ReadAll(TableStore* store, const Configuration& configuration, size_t t,
                            int64_t slot) {
   Pool pool(1);
   PoolContext exec(pool);
-  std::vector<float> values(static_cast<size_t>(Elements(configuration, t)));
+  std::vector<float> values(static_cast<size_t>(Elements(configuration, t, slot)));
   const Shard all{configuration.tables[t].rows, 0, 1};
   EXPECT_OK(store->Read(&exec, static_cast<int64_t>(t), slot, all, values.data()));
   return values;
@@ -62,7 +62,7 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
   std::vector<Host> hosts = MakeHosts(configuration, count);
   for (size_t t = 0; t < configuration.tables.size(); ++t) {
     for (int64_t slot = -1; slot < configuration.tables[t].slots(); ++slot) {
-      std::vector<float> values(static_cast<size_t>(Elements(configuration, t)));
+      std::vector<float> values(static_cast<size_t>(Elements(configuration, t, slot)));
       for (float& value : values) {
         value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
       }

@@ -12,7 +12,8 @@
 namespace opwright::embedding {
 
 // Where the rows of a table are: their weights, and their slots, those of one row after each
-// other. Strides are floats from row to row.
+// other, `dimension` floats each or, of a row-wise rule, one. Strides are floats from row to
+// row.
 struct TableRows {
   float* weights;
   int64_t stride;

@@ -32,9 +32,10 @@ inline bool Aligned(const float* table, int64_t stride) {
   return reinterpret_cast<uintptr_t>(table) % kLine == 0 && stride * 4 % kLine == 0;
 }
 
-// Lines that hold as many floats, wherever they begin.
+// The most lines that hold as many floats, which begin with a line or anywhere.
 inline int64_t CacheLinesOf(int64_t floats, bool aligned) {
-  return (floats * 4 + kLine - 1) / kLine + (aligned ? 0 : 1);
+  constexpr int64_t kFloats = kLine / sizeof(float);
+  return aligned ? (floats + kFloats - 1) / kFloats : (floats + kFloats - 2) / kFloats + 1;
 }
 
 // Prefetches the cache line of an address into a level of the cache.
@@ -378,17 +379,58 @@ struct NoGradient {
   }
 };
 
+// Over the columns of a row. Sums of several columns at a time are vectors.
+template <class Rule, class Gradient>
+inline double MeanSquare(const Step<Rule>& step, const Gradient& gradient, int64_t dimension) {
+  double squares[kLanes] = {};
+  Columns<kLanes>(0, dimension, [&](auto width, int64_t from) {
+    constexpr int N = decltype(width)::value;
+    typename Rule::F g[N];
+    gradient.template Take<N>(from, g);
+    for (int k = 0; k < N; ++k) {
+      const double clipped = step.Clipped(g[k]);
+      squares[k] += clipped * clipped;
+    }
+  });
+  double sum = 0;
+  for (const double square : squares) sum += square;
+  return sum / static_cast<double>(dimension);
+}
+
+// Of a row-wise rule: the slots of the row, and then its weights.
+template <class Rule, class Gradient>
+inline void ApplyRowRule(const Step<Rule>& step, float* weights, float* slots,
+                         int64_t dimension, const Gradient& gradient) {
+  using F = typename Rule::F;
+  F s[Rule::kSlots];
+  for (int i = 0; i < Rule::kSlots; ++i) s[i] = slots[i];
+  step.rule.UpdateSlots(MeanSquare(step, gradient, dimension), s);
+  for (int i = 0; i < Rule::kSlots; ++i) s[i] = slots[i] = static_cast<float>(s[i]);
+  Columns<kLanes>(0, dimension, [&](auto width, int64_t from) {
+    constexpr int N = decltype(width)::value;
+    F g[N], w[N];
+    gradient.template Take<N>(from, g);
+    for (int k = 0; k < N; ++k) w[k] = weights[from + k];
+    for (int k = 0; k < N; ++k) step(g[k], w[k], s);
+    for (int k = 0; k < N; ++k) weights[from + k] = static_cast<float>(w[k]);
+  });
+}
+
 template <class Rule, class Gradient>
 inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row,
                      const Gradient& gradient) {
   float* const weights = table.weights + row * table.stride;
   float* const slots = table.slots + row * table.slots_stride;
-  Columns<kLanes>(0, table.dimension, [&](auto width, int64_t from) {
-    constexpr int N = decltype(width)::value;
-    typename Rule::F g[N];
-    gradient.template Take<N>(from, g);
-    Apply<Rule, N>(step, g, weights + from, slots + from, table.dimension);
-  });
+  if constexpr (kIsRowRule<Rule>) {
+    ApplyRowRule(step, weights, slots, table.dimension, gradient);
+  } else {
+    Columns<kLanes>(0, table.dimension, [&](auto width, int64_t from) {
+      constexpr int N = decltype(width)::value;
+      typename Rule::F g[N];
+      gradient.template Take<N>(from, g);
+      Apply<Rule, N>(step, g, weights + from, slots + from, table.dimension);
+    });
+  }
 }
 
 // What one row of an update is made of in memory: its weights and its slots, which may follow
@@ -478,7 +520,7 @@ void Update(const UpdateCall& call) {
   const Step<Rule> step(*call.hyper);
   const TableRows& table = call.table;
   const int64_t dimension = table.dimension;
-  const UpdateLines lines(call, Rule::kSlots * dimension);
+  const UpdateLines lines(call, Rule::kSlots * (kIsRowRule<Rule> ? 1 : dimension));
   UpdatePrefetcher prefetch(lines);
   for (int64_t i = 0; i < call.count; ++i) {
     prefetch(i);

@@ -223,14 +223,18 @@ struct Updates {
       : optimizer(rule),
         width(columns),
         parts(1 + TraitsOf(rule).slot_count()),
+        columns(TraitsOf(rule).row_wise ? 1 : width),
+        floats(width + (parts - 1) * columns),
         separate(random.Below(2)),
-        table(kRows * parts * width, random.Below(4)),
+        table(kRows * floats, random.Below(4)),
         gradients(kGradients * width, random.Below(4)),
         hyper(SomeHyper(rule)) {
     for (int64_t row = 0; row < kRows; ++row) {
-      for (int64_t i = 0; i < parts * width; ++i) {
-        const double least = i < width ? 0 : 1;
-        table[At(row, i / width) + i % width] = static_cast<float>(random.Uniform() + least);
+      for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t k = 0; k < (part == 0 ? width : columns); ++k) {
+          const double least = part == 0 ? 0 : 1;
+          table[At(row, part) + k] = static_cast<float>(random.Uniform() + least);
+        }
       }
     }
     for (int64_t i = 0; i < gradients.size(); ++i) {
@@ -241,29 +245,26 @@ struct Updates {
 
   // Where a row's weights begin, part 0, or one of its slots.
   int64_t At(int64_t row, int64_t part) const {
-    if (!separate) return (row * parts + part) * width;
-    return part == 0 ? row * width : (kRows + row * (parts - 1) + part - 1) * width;
+    const int64_t slot = part == 0 ? 0 : width + (part - 1) * columns;
+    if (!separate) return row * floats + slot;
+    return part == 0 ? row * width : kRows * width + row * (floats - width) + slot - width;
   }
 
   TableRows Rows() const {
     TableRows rows;
     rows.weights = table.get();
-    rows.stride = separate ? width : parts * width;
+    rows.stride = separate ? width : floats;
     rows.slots = table.get() + (separate ? kRows * width : width);
-    rows.slots_stride = separate ? (parts - 1) * width : parts * width;
+    rows.slots_stride = separate ? floats - width : floats;
     rows.dimension = width;
     return rows;
   }
 
   // Of a row of the model, from gradients by column.
   void Apply(int64_t row, const std::vector<double>& gradient) {
-    for (int64_t k = 0; k < width; ++k) {
-      float* element[5];
-      for (int64_t p = 0; p < parts; ++p) {
-        element[p] = &model[static_cast<size_t>(At(row, p) + k)];
-      }
-      UpdateElement(optimizer, hyper, gradient[static_cast<size_t>(k)], element);
-    }
+    float* of_row[5];
+    for (int64_t p = 0; p < parts; ++p) of_row[p] = model.data() + At(row, p);
+    UpdateRow(optimizer, hyper, width, gradient.data(), of_row);
   }
 
   void Check() const {
@@ -275,8 +276,8 @@ struct Updates {
 
   static constexpr int64_t kRows = 80, kGradients = 5;
   const Optimizer optimizer;
-  const int64_t width, parts;
-  const bool separate;  // Weights and slots.
+  const int64_t width, parts, columns, floats;  // Columns of a slot; floats of a row.
+  const bool separate;                          // Weights and slots.
   const Floats table, gradients;
   Hyper hyper;
   std::vector<float> model;

@@ -83,7 +83,8 @@ int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 // Wide rows have their slots elsewhere: a lookup then finds all rows next to each other, in
 // half the pages and all sets of the caches. An update finds a narrow row's slots in the lines
-// and the page of its weights.
+// and the page of its weights. The one value of a row-wise slot would leave no narrow row with
+// whole lines, and is elsewhere too: many rows share a line of them.
 constexpr int64_t kNarrowRow = 64;
 
 // Of the weights of all tables: so much is in the caches of the cores after a while, but
@@ -99,8 +100,9 @@ int64_t CacheResidentStride(int64_t dimension) {
 
 bool Map(Table* table, bool cache_resident) {
   const TableConfig& config = table->config;
-  const int64_t slots = config.dimension * config.slots();
-  const bool interleaved = config.dimension < kNarrowRow && !cache_resident;
+  const int64_t slots = config.slot_floats();
+  const bool interleaved =
+      config.dimension < kNarrowRow && config.columns(0) == config.dimension && !cache_resident;
   const int64_t stride =
       cache_resident ? CacheResidentStride(config.dimension) : config.dimension;
   const int64_t weights = config.rows * stride;
@@ -301,7 +303,7 @@ class CpuTableStore : public TableStore {
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
       Table table;
       table.config = configuration.tables[i];
-      const int64_t row = table.config.dimension * (1 + table.config.slots());
+      const int64_t row = table.config.dimension + table.config.slot_floats();
       const double bytes =
           static_cast<double>(table.config.rows) * static_cast<double>(row) * sizeof(float);
       if (!Map(&table, cache_resident_)) {
@@ -321,11 +323,10 @@ class CpuTableStore : public TableStore {
                const float* from) override {
     const Writing writing(this);
     const Table& table = tables_[t];
-    const int64_t dimension = table.config.dimension;
-    ForRows(exec, rows.count, dimension, [&](int64_t first, int64_t end) {
+    const int64_t columns = table.config.columns(slot);
+    ForRows(exec, rows.count, columns, [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) {
-        std::memcpy(RowOf(table, slot, rows, i), from + i * dimension,
-                    dimension * sizeof(float));
+        std::memcpy(RowOf(table, slot, rows, i), from + i * columns, columns * sizeof(float));
       }
     });
     table.pages.Enlarge();
@@ -335,10 +336,10 @@ class CpuTableStore : public TableStore {
   Status Read(ExecutionContext* exec, int64_t t, int64_t slot, const Shard& rows,
               float* to) override {
     const Table& table = tables_[t];
-    const int64_t dimension = table.config.dimension;
-    ForRows(exec, rows.count, dimension, [&](int64_t first, int64_t end) {
+    const int64_t columns = table.config.columns(slot);
+    ForRows(exec, rows.count, columns, [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) {
-        std::memcpy(to + i * dimension, RowOf(table, slot, rows, i), dimension * sizeof(float));
+        std::memcpy(to + i * columns, RowOf(table, slot, rows, i), columns * sizeof(float));
       }
     });
     return {};
@@ -526,7 +527,7 @@ class CpuTableStore : public TableStore {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!touched[t]) continue;
       const Table& table = tables_[t];
-      const int64_t row = table.config.dimension * (1 + table.config.slots());
+      const int64_t row = table.config.dimension + table.config.slot_floats();
       ForRows(exec, table.config.rows, row, [&](int64_t first, int64_t end) {
         RestCall call;
         call.table = table.rows;
@@ -547,7 +548,7 @@ class CpuTableStore : public TableStore {
     const int64_t row = rows.first + i * rows.step;
     return slot < 0 ? table.rows.weights + row * table.rows.stride
                     : table.rows.slots + row * table.rows.slots_stride +
-                          slot * table.config.dimension;
+                          slot * table.config.columns(slot);
   }
 
   // Calls task(first, end) for rows in parts of some 256 KiB.

@@ -33,10 +33,17 @@ Configuration TwoTables() {
   return made;
 }
 
-TEST(Store, ShardsAndSlotsAreSeparate) {
+// Every optimizer's slots, of narrow and wide rows, next to the weights and elsewhere.
+void ShardsAndSlotsAreSeparate(Optimizer optimizer, int64_t dimension, bool cache_resident) {
   Pool pool(2);
   PoolContext exec(pool);
-  const Configuration configuration = TwoTables();
+  Configuration configuration = TwoTables();
+  configuration.tables[0].optimizer = optimizer;
+  configuration.tables[0].dimension = dimension;
+  if (!cache_resident) {
+    configuration.tables.push_back(configuration.tables[1]);
+    configuration.tables[2].rows = 8 << 20;  // Which take no memory.
+  }
   const auto store = MakeCpuTableStore();
   EXPECT_OK(store->Allocate(configuration));
   // A number of its own for each element.
@@ -50,7 +57,7 @@ TEST(Store, ShardsAndSlotsAreSeparate) {
         for (int64_t shard = 0; shard < 3; ++shard) {
           // Read as other shards than were written.
           const Shard rows = ShardOf(table.rows, 3, shard, writes);
-          const int64_t d = table.dimension;
+          const int64_t d = table.columns(slot);
           std::vector<float> values(static_cast<size_t>(rows.count * d));
           if (!writes) EXPECT_OK(store->Read(&exec, t, slot, rows, values.data()));
           for (int64_t i = 0; i < rows.count * d; ++i) {
@@ -61,6 +68,16 @@ TEST(Store, ShardsAndSlotsAreSeparate) {
           }
           if (writes) EXPECT_OK(store->Write(&exec, t, slot, rows, values.data()));
         }
+      }
+    }
+  }
+}
+
+TEST(Store, ShardsAndSlotsAreSeparate) {
+  for (const OptimizerTraits& traits : kOptimizerRegistry) {
+    for (const int64_t dimension : {5, 80}) {
+      for (const bool cache_resident : {true, false}) {
+        ShardsAndSlotsAreSeparate(traits.optimizer, dimension, cache_resident);
       }
     }
   }

@@ -204,7 +204,7 @@ void AllNear(const std::vector<float>& expected, const std::vector<float>& found
 
 // Drawn steps of the CPU's engine, and of one whose ids lie on the device.
 void EnginesAgree(Random& random, ExecutionContext* exec) {
-  Configuration configuration = DrawConfiguration(random);
+  Configuration configuration = DrawConfiguration(random, WithElementRules());
   const auto heap = std::make_shared<Heap>();
   Maker maker(heap);
   const auto host = Value(Engine::Create(configuration, MakeCpuTableStore()));

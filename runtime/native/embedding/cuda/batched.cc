@@ -182,7 +182,7 @@ UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
     group.tiles_at = call.image.Add(group.tiles);
     group.rest_at = call.image.Add(group.rest);
     group.counters_at = call.image.Add(std::vector<uint32_t>(2));
-    VisitRule(group.optimizer, [&](auto tag) {
+    VisitElementRule(group.optimizer, [&](auto tag) {
       using Rule = typename decltype(tag)::type;
       static_assert(sizeof(Task<Rule>) <= kMostTaskBytes);
       std::vector<Task<Rule>> tasks;

@@ -128,7 +128,7 @@ TableConfig DrawTable(Random& random) {
   table.rows = 1 + random.Below(random.Below(2) ? 4 : 400);
   table.dimension = 1 + random.Below(random.Below(2) ? 9 : 300);
   if (random.Below(2)) table.dimension = (table.dimension + 3) / 4 * 4;
-  table.optimizer = static_cast<Optimizer>(random.Below(13));
+  table.optimizer = OneOf(random, WithElementRules());
   table.hyper = SomeHyper(table.optimizer);
   table.accumulate = random.Below(3) != 0;
   table.every_row = random.Below(4) == 0;
@@ -311,7 +311,7 @@ void Update(Random& random, const std::vector<Device>& tables, const std::vector
   }
 
   for (const UpdateCall::GroupPlan& of_group : call.groups) {
-    VisitRule(of_group.optimizer, [&](auto tag) {
+    VisitElementRule(of_group.optimizer, [&](auto tag) {
       using Rule = typename decltype(tag)::type;
       const auto group = GroupOf<Rule>(of_group, plan, base, errors);
       const auto update = [&](auto wide) {

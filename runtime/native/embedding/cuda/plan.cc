@@ -47,6 +47,10 @@ StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes) {
                                 std::to_string(most_bytes) +
                                 " bytes; there must be at least 1");
   }
+  if (TraitsOf(table.optimizer).row_wise) {
+    return UnimplementedError(Describe(table) + ": " + TraitsOf(table.optimizer).field +
+                              " has no kernels for GPUs; put the tables on the CPU");
+  }
   const int64_t parts = 1 + table.slots();
   if (table.dimension > kMax / 4 / parts / table.rows) {
     return ResourceExhaustedError(Describe(table) + " take more bytes than 64 bits can count");

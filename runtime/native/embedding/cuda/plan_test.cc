@@ -6,12 +6,28 @@
 namespace opwright::embedding::cuda {
 namespace {
 
+TEST(Plan, RowWiseOptimizersAreRefused) {
+  for (const OptimizerTraits& traits : kOptimizerRegistry) {
+    TableConfig table;
+    table.name = "t";
+    table.rows = table.dimension = 1;
+    table.optimizer = traits.optimizer;
+    if (!traits.row_wise) {
+      EXPECT_OK(PlanChunks(table, 1 << 20));
+      continue;
+    }
+    EXPECT_ERROR(PlanChunks(table, 1 << 20), StatusCode::kUnimplemented,
+                 std::string(traits.field) + " has no kernels for GPUs");
+  }
+}
+
 TEST(Plan, SizesHold) {
   Random random{testing::Seed()};
+  const std::vector<Optimizer> optimizers = WithElementRules();
   for (int64_t round = 0; round < testing::Rounds(20000); ++round) {
     TableConfig table;
     table.name = "t";
-    table.optimizer = static_cast<Optimizer>(random.Below(13));
+    table.optimizer = OneOf(random, optimizers);
     table.rows = 1 + random.Below(int64_t{1} << 31) * 256 / (int64_t{1} << random.Below(39));
     table.dimension = 1 + random.Below(2000);
     const int64_t most = int64_t{1} << random.Below(40);

@@ -516,7 +516,8 @@ TEST(Store, RandomStepsAreInOrder) {
     for (int64_t round = 0; round < testing::Rounds(40); ++round) {
       const auto heap = std::make_shared<Heap>();
       StepsAreInOrder<device::Floats>(testing::Seed(), pool,
-                                      cuda::MakeTableStore(nullptr, heap), device::Settle);
+                                      cuda::MakeTableStore(nullptr, heap), device::Settle,
+                                      WithElementRules());
       EXPECT_EQ(heap->used(), 0);
     }
   }

@@ -136,8 +136,7 @@ Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
   for (size_t t = 0; t < configs_.size(); ++t) {
     const TableConfig& config = configs_[t];
     OPWRIGHT_RETURN_IF_ERROR(CheckNumbers(config, Describe(config)));
-    if (config.every_row && config.optimizer != Optimizer::kAdam &&
-        config.optimizer != Optimizer::kLion) {
+    if (config.every_row && TraitsOf(config.optimizer).non_lazy() < 0) {
       return InvalidArgumentError(Describe(config) + ": " + TraitsOf(config.optimizer).field +
                                   " does nothing to rows that nobody looked up");
     }
@@ -397,7 +396,7 @@ Status Tables::Update(const std::vector<Source>& sources, const std::vector<floa
   }
   for (const UpdateCall::GroupPlan& of_group : call.groups) {
     Status status;
-    VisitRule(of_group.optimizer, [&](auto tag) {
+    VisitElementRule(of_group.optimizer, [&](auto tag) {
       using Rule = typename decltype(tag)::type;
       const auto group = GroupOf<Rule>(of_group, plan, base, errors_);
       // nvcc takes an assignment for a call.

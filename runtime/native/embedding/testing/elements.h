@@ -47,6 +47,19 @@ inline std::vector<Optimizer> WithRules() {
   return all;
 }
 
+// Those of them whose rules are about one element alone.
+inline std::vector<Optimizer> WithElementRules() {
+  std::vector<Optimizer> all;
+  for (const Optimizer optimizer : WithRules()) {
+    if (!TraitsOf(optimizer).row_wise) all.push_back(optimizer);
+  }
+  return all;
+}
+
+inline Optimizer OneOf(Random& random, const std::vector<Optimizer>& optimizers) {
+  return optimizers[static_cast<size_t>(random.Below(static_cast<int64_t>(optimizers.size())))];
+}
+
 // Of a hyperparameter, as the optimizer's traits name it.
 inline float* HyperOf(Hyper* hyper, Optimizer optimizer, const std::string& name) {
   const OptimizerTraits& traits = TraitsOf(optimizer);
@@ -67,7 +80,7 @@ inline Hyper SomeHyper(Optimizer optimizer) {
 
 // A number of any magnitude, denormals and zeros among them.
 inline float Extreme(Random& random, Range range) {
-  if (range == Range::kFlag) return random.Below(2) ? 1.f : 0.f;
+  if (range == Range::kFlag || range == Range::kNonLazyFlag) return random.Below(2) ? 1.f : 0.f;
   constexpr float kOften[] = {0.f, 1.f, 0.5f, FLT_MIN, FLT_MAX, 1.4e-45f, 1e19f, 2e19f};
   for (;;) {
     uint32_t bits = static_cast<uint32_t>(random.Below(1 << 16) << 16 | random.Below(1 << 16));
@@ -78,20 +91,49 @@ inline float Extreme(Random& random, Range range) {
   }
 }
 
-// An update of one element: the weight, then the slots, which are floats in a table.
+// An update of one row of `dimension` columns: where its weights begin, and each of its slots,
+// which are floats in a table.
 template <class Gradient>
-void UpdateElement(Optimizer optimizer, const Hyper& hyper, Gradient gradient,
-                   float* const* element) {
+void UpdateRow(Optimizer optimizer, const Hyper& hyper, int64_t dimension,
+               const Gradient* gradient, float* const* parts) {
   VisitRule(optimizer, [&](auto tag) {
     using Rule = typename decltype(tag)::type;
     using F = typename Rule::F;
     const Step<Rule> step(hyper);
-    F weight = *element[0], slots[4] = {};
-    for (int i = 0; i < Rule::kSlots; ++i) slots[i] = *element[i + 1];
-    step(static_cast<F>(gradient), weight, slots);
-    *element[0] = static_cast<float>(weight);
-    for (int i = 0; i < Rule::kSlots; ++i) *element[i + 1] = static_cast<float>(slots[i]);
+    // Slots of the row, or of a column at a time.
+    F slots[4] = {};
+    const auto load = [&](int64_t k) {
+      for (int i = 0; i < Rule::kSlots; ++i) slots[i] = parts[i + 1][k];
+    };
+    const auto store = [&](int64_t k) {
+      for (int i = 0; i < Rule::kSlots; ++i) parts[i + 1][k] = static_cast<float>(slots[i]);
+    };
+    if constexpr (kIsRowRule<Rule>) {
+      double squares = 0;
+      for (int64_t k = 0; k < dimension; ++k) {
+        const double clipped = step.Clipped(static_cast<F>(gradient[k]));
+        squares += clipped * clipped;
+      }
+      load(0);
+      step.rule.UpdateSlots(squares / static_cast<double>(dimension), slots);
+      store(0);
+      load(0);
+    }
+    for (int64_t k = 0; k < dimension; ++k) {
+      F weight = parts[0][k];
+      if constexpr (!kIsRowRule<Rule>) load(k);
+      step(static_cast<F>(gradient[k]), weight, slots);
+      if constexpr (!kIsRowRule<Rule>) store(k);
+      parts[0][k] = static_cast<float>(weight);
+    }
   });
+}
+
+// An update of a row of one column: the weight, then the slots.
+template <class Gradient>
+void UpdateElement(Optimizer optimizer, const Hyper& hyper, Gradient gradient,
+                   float* const* element) {
+  UpdateRow(optimizer, hyper, 1, &gradient, element);
 }
 
 // Float arithmetic in another order, and rules that amplify it.

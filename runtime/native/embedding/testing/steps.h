@@ -35,7 +35,8 @@ class VectorBuffers : public OutputBuffers {
   const std::vector<Vector> buffers_;
 };
 
-inline Configuration DrawConfiguration(Random& random) {
+inline Configuration DrawConfiguration(Random& random,
+                                       const std::vector<Optimizer>& optimizers = WithRules()) {
   Configuration configuration;
   const int64_t tables = 1 + random.Below(3);
   for (int64_t t = 0; t < tables; ++t) {
@@ -43,11 +44,11 @@ inline Configuration DrawConfiguration(Random& random) {
     table.name = "table" + std::to_string(t);
     table.rows = 1 + random.Below(random.Below(2) ? 5 : 3000);
     table.dimension = 1 + random.Below(random.Below(2) ? 9 : 150);
-    table.optimizer = static_cast<Optimizer>(random.Below(13));
+    table.optimizer = OneOf(random, optimizers);
     table.dynamic_rate = table.optimizer == Optimizer::kFrequencyEstimator;
     table.hyper = SomeHyper(table.optimizer);
     table.accumulate = random.Below(3) != 0;
-    table.every_row = table.optimizer == Optimizer::kAdam && random.Below(2);
+    table.every_row = TraitsOf(table.optimizer).non_lazy() >= 0 && random.Below(2);
     if (random.Below(4) == 0) table.quantization = {true, -1, 1, 17};
     if (random.Below(3) == 0) table.hyper.decay = 0.01f;
     configuration.tables.push_back(table);
@@ -135,14 +136,17 @@ class Model {
  public:
   explicit Model(const Configuration& configuration) : configuration_(configuration) {
     for (const TableConfig& table : configuration.tables) {
-      tables_.emplace_back(table.rows * table.dimension * (1 + table.slots()), 0.f);
+      auto& parts = tables_.emplace_back();
+      for (int64_t slot = -1; slot < table.slots(); ++slot) {
+        parts.emplace_back(table.rows * table.columns(slot), 0.f);
+      }
     }
   }
 
   // A weight or a slot of a row.
   float* At(int64_t t, int64_t slot, int64_t row) {
-    const TableConfig& table = configuration_.tables[t];
-    return tables_[t].data() + ((slot + 1) * table.rows + row) * table.dimension;
+    const int64_t columns = configuration_.tables[t].columns(slot);
+    return tables_[t][static_cast<size_t>(slot + 1)].data() + row * columns;
   }
 
   std::vector<float> Lookup(int64_t feature, const Bags& bags) {
@@ -215,30 +219,29 @@ class Model {
 
   void Apply(size_t t, int64_t row, const Hyper& hyper, const std::vector<double>& gradient) {
     const TableConfig& table = configuration_.tables[t];
-    for (int64_t k = 0; k < table.dimension; ++k) {
-      float* element[1 + kMaxSlots];
-      for (int64_t i = 0; i <= table.slots(); ++i) element[i] = At(t, i - 1, row) + k;
-      UpdateElement(table.optimizer, hyper, gradient[k], element);
-    }
+    float* parts[1 + kMaxSlots];
+    for (int64_t i = 0; i <= table.slots(); ++i) parts[i] = At(t, i - 1, row);
+    UpdateRow(table.optimizer, hyper, table.dimension, gradient.data(), parts);
   }
 
   const Configuration& configuration_;
-  std::vector<std::vector<float>> tables_;
+  std::vector<std::vector<std::vector<float>>> tables_;  // By table and part: [rows, columns].
 };
 
 // Steps of a drawn configuration, whose outputs and tables can be read after settle(). Floats
 // are where the store can reach them.
 template <class Floats = std::vector<float>>
 void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
-                     const std::function<void()>& settle) {
+                     const std::function<void()>& settle,
+                     const std::vector<Optimizer>& optimizers = WithRules()) {
   Random random{seed};
-  const Configuration configuration = DrawConfiguration(random);
+  const Configuration configuration = DrawConfiguration(random, optimizers);
   const auto engine = Value(Engine::Create(configuration, std::move(store)));
   Model model(configuration);
   for (size_t t = 0; t < configuration.tables.size(); ++t) {
     const TableConfig& table = configuration.tables[t];
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      Floats values(table.rows * table.dimension);
+      Floats values(table.rows * table.columns(slot));
       for (float& value : values) {
         value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
       }
@@ -353,7 +356,7 @@ void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> stor
     const TableConfig& table = configuration.tables[t];
     if (table.optimizer == Optimizer::kLion) continue;  // Signs of sums that are all but zero.
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      Floats found(table.rows * table.dimension);
+      Floats found(table.rows * table.columns(slot));
       PoolContext exec(pool);
       EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
         return store->Read(&exec, t, slot, {table.rows, 0, 1}, found.data());
