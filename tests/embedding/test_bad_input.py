@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import opwright
 from embedding.support.cases import (
+    FACTS,
     OP_NAMES,
     Feature,
     System,
@@ -441,10 +442,8 @@ def test_load_bad_argument_is_refused(before: State) -> None:
 
 @pytest.mark.parametrize("name", [n for n in OP_NAMES if n != "adagrad"])
 def test_another_optimizer_s_ops(before: State, name: str) -> None:
-    from embedding.support.reference import RULES
-
     op: Any = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[name]}Parameters")
-    tensors = [tf.ones([10, 4])] * (1 + len(RULES[name].slots))
+    tensors = [tf.ones([10, 4])] * (1 + len(FACTS[name]["slots"]))
     options = op.Options(table_id=0, config=SYSTEM.proto)
     scope = Scope.current()
     raises(Invalid, lambda: op.create(scope, *tensors, 1, 0, options), "adagrad", name)

@@ -13,7 +13,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 import opwright
-from embedding.support.cases import OP_NAMES
+from embedding.support import reference
+from embedding.support.cases import FACTS, OP_NAMES
 from opwright import OpAttrError, Scope, tpu
 from opwright.tpu import EmbeddingConfig, EmbeddingFeature, EmbeddingTable
 from opwright_runtime import embedding
@@ -135,55 +136,43 @@ def test_optimizer_common_arguments_are_in_message() -> None:
     )
 
 
-OPTIMIZERS = {
-    "momentum": (
-        tpu.Momentum(momentum=0.5, use_nesterov=True),
-        "momentum: 0.5 use_nesterov: true",
-    ),
-    "rms_prop": (
-        tpu.RMSProp(rho=0.5, momentum=0.25, epsilon=0.125),
-        "rho: 0.5 momentum: 0.25 epsilon: 0.125",
-    ),
-    "centered_rms_prop": (
-        tpu.CenteredRMSProp(rho=0.5, momentum=0.25, epsilon=0.125),
-        "rho: 0.5 momentum: 0.25 epsilon: 0.125",
-    ),
-    "adadelta": (tpu.Adadelta(rho=0.5, epsilon=0.25), "rho: 0.5 epsilon: 0.25"),
-    "proximal_adagrad": (tpu.ProximalAdagrad(l1=0.5, l2=0.25), "l1: 0.5 l2: 0.25"),
-    "frequency_estimator": (
-        tpu.FrequencyEstimator(fast, 0.5, 100, 5, weight_exponent=2),
-        "tau: 0.5 max_delta: 100 outlier_threshold: 5 weight_exponent: 2",
-    ),
-    "proximal_yogi": (
-        tpu.ProximalYogi(l1=0.5, l2=0.25, beta1=0.75, beta2=0.875, epsilon=2),
-        "l1: 0.5 l2: 0.25 beta1: 0.75 beta2: 0.875 epsilon: 2",
-    ),
-    "lion": (
-        tpu.Lion(beta1=0.5, beta2=0.25, use_non_lazy_lion=True),
-        "beta1: 0.5 beta2: 0.25 use_non_lazy_lion: true",
-    ),
+# The classes of opwright, by the name in the optimizer registry.
+CLASSES = {
+    cls.FIELD: cls
+    for cls in (getattr(embedding, name) for name in embedding.optimizers.__all__)
 }
 
 
-def test_every_optimizer_is_here() -> None:
-    exported = (getattr(embedding, name) for name in embedding.__all__)
-    fields = {getattr(one, "FIELD", None) for one in exported} - {None}
-    assert set(OPTIMIZERS) == fields
+def tame(field: str) -> Any:
+    """An optimizer with hyperparameters that are not its defaults."""
+    cls, values = CLASSES[field], reference.RULES[field].tame
+    return cls(fast, **values) if field == "frequency_estimator" else cls(**values)
 
 
-@pytest.mark.parametrize("field", OPTIMIZERS)
+def test_optimizer_registry_has_a_class_for_each_rule() -> None:
+    theirs = ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL")
+    found = set(CLASSES)
+    for name in theirs:
+        made = config(table(optimizer=getattr(tpu_embedding, name)()))
+        parameters = made.message.table_descriptor[0].optimization_parameters
+        found.add(reference.name_of(parameters))
+    assert found == set(reference.RULES)
+
+
+@pytest.mark.parametrize("field", CLASSES)
 def test_optimizer_message_has_hyperparameters(field: str) -> None:
-    optimizer, text = OPTIMIZERS[field]
-    message = config(table(optimizer=optimizer, dimension=1)).message
+    message = config(table(optimizer=tame(field), dimension=1)).message
     parameters = message.table_descriptor[0].optimization_parameters
-    assert parameters.WhichOneof("parameters") == field
-    rule = getattr(parameters, field)
-    assert rule == text_format.Parse(text, type(rule)())
+    assert reference.name_of(parameters) == field
+    expected = type(parameters)()
+    reference.set_optimizer(expected, field, **reference.RULES[field].tame)
+    found = reference.hyperparameters(parameters)
+    assert found == reference.hyperparameters(expected)
 
 
-@pytest.mark.parametrize("field", OPTIMIZERS)
+@pytest.mark.parametrize("field", CLASSES)
 def test_configure_tpu_embedding_takes_optimizer_and_defaults(field: str) -> None:
-    given, _ = OPTIMIZERS[field]
+    given = tame(field)
     default = given if field == "frequency_estimator" else type(given)()
     tables = [
         table(name, optimizer=one, dimension=1)
@@ -196,22 +185,26 @@ def test_configure_tpu_embedding_takes_optimizer_and_defaults(field: str) -> Non
     assert bool(there.numpy())
 
 
-@pytest.mark.parametrize("field", [name for name in OPTIMIZERS if name in OP_NAMES])
-def test_slots_are_those_of_the_ops(field: str) -> None:
+@pytest.mark.parametrize("field", CLASSES)
+def test_optimizer_slots_equal_those_of_the_registry(field: str) -> None:
     """TPUEmbedding passes slots by name, and takes them by position."""
-    optimizer, _ = OPTIMIZERS[field]
-    slots = tuple(optimizer._slot_names())
-    assert len(optimizer._slot_initializers()) == len(slots)
-    name = optimizer._load().__name__.removeprefix("load_tpu_embedding_")
-    assert name == f"{field}_parameters"
-    words = name.removesuffix("_parameters").replace("rms_prop", "RMSProp").split("_")
-    stem = "".join(
-        word if word.isupper() else word[0].upper() + word[1:] for word in words
-    )
-    load = opwright.op_class(f"LoadTPUEmbedding{stem}Parameters").op_def
-    retrieve = opwright.op_class(f"RetrieveTPUEmbedding{stem}Parameters").op_def
-    assert tuple(arg.name for arg in load.inputs) == ("parameters", *slots)
-    assert tuple(arg.name for arg in retrieve.outputs) == ("parameters", *slots)
+    optimizer = tame(field)
+    assert optimizer._slot_names() == FACTS[field]["slots"]
+    assert len(optimizer._slot_initializers()) == len(FACTS[field]["slots"])
+    assert FACTS[field]["row_wise"] == optimizer.ROW_WISE
+
+
+@pytest.mark.parametrize("field", [name for name in CLASSES if name in OP_NAMES])
+def test_optimizer_slots_equal_those_of_its_ops(field: str) -> None:
+    optimizer = tame(field)
+    load = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[field]}Parameters")
+    retrieve = opwright.op_class(f"RetrieveTPUEmbedding{OP_NAMES[field]}Parameters")
+    slots = ("parameters", *optimizer._slot_names())
+    assert tuple(arg.name for arg in load.op_def.inputs) == slots
+    assert tuple(arg.name for arg in retrieve.op_def.outputs) == slots
+    assert optimizer._load().__name__ == f"load_tpu_embedding_{field}_parameters"
+    name = optimizer._retrieve().__name__
+    assert name == f"retrieve_tpu_embedding_{field}_parameters"
 
 
 def test_optimizers_of_equal_arguments_are_equal() -> None:
@@ -220,11 +213,6 @@ def test_optimizers_of_equal_arguments_are_equal() -> None:
     assert hash(tpu.Momentum(0.1)) == hash(tpu.Momentum(0.1))
     assert tpu.Momentum(0.1) != tpu.Momentum(0.1, momentum=0.8)
     assert tpu.ProximalAdagrad() != tpu.ProximalAdagrad(initial_accumulator_value=1.0)
-
-
-def test_lion_says_how_it_is_loaded() -> None:
-    with pytest.raises(NotImplementedError, match="LoadAllTPUEmbeddingParameters"):
-        tpu.Lion()._load()
 
 
 # Learning rates.

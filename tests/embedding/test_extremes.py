@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import opwright
 from embedding.support import reference
 from embedding.support.cases import (
+    FACTS,
     MAX_SLOTS,
     OP_NAMES,
     Feature,
@@ -33,13 +34,11 @@ from embedding.support.cases import (
 )
 from opwright import Scope
 from opwright.tpu import LoadAllTPUEmbeddingParameters
-from opwright_runtime import native
 
 raw = tf.raw_ops
 Floats = NDArray[np.float32]
 Invalid = tf.errors.InvalidArgumentError
 
-FACTS = {facts["field"]: facts for facts in native.embedding_optimizers()}
 MOST = float(np.finfo(np.float32).max)
 SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 LEAST = 2.0**-126  # That is no denormal.
@@ -65,8 +64,8 @@ magnitudes = st.one_of(
 numbers = st.builds(lambda x, sign: sign * x, magnitudes, st.sampled_from([1.0, -1.0]))
 
 
-def matrices(rows: int, elements: st.SearchStrategy[float]) -> Any:
-    return hnp.arrays(np.float32, (rows, DIM), elements=elements, fill=elements)
+def matrices(rows: int, elements: st.SearchStrategy[float], columns: int = DIM) -> Any:
+    return hnp.arrays(np.float32, (rows, columns), elements=elements, fill=elements)
 
 
 def same_bits(found: Any, expected: Any) -> bool:
@@ -80,10 +79,10 @@ def as_rows(table: dict[str, Floats]) -> dict[str, Any]:
 
 @st.composite
 def hyperparameters(draw: Any, name: str) -> dict[str, Any]:
-    facts, message = FACTS[name], getattr(optimizer(name), name)
+    facts, rule = FACTS[name], reference.RULES[name]
     values: dict[str, Any] = {}
     for field, bounds in zip(facts["hyper"], facts["hyper_bounds"], strict=True):
-        if message.DESCRIPTOR.fields_by_name[field].type == 8:  # A bool.
+        if isinstance(rule.hyper[field].tame, bool):
             values[field] = draw(st.booleans())
         else:
             values[field] = draw(st.sampled_from(HYPER[bounds]))
@@ -96,7 +95,8 @@ def states(draw: Any, name: str, rows: int = ROWS) -> dict[str, Floats]:
     state = {"parameters": draw(matrices(rows, numbers))}
     for slot, bounds in zip(facts["slots"], facts["slot_bounds"], strict=True):
         elements = magnitudes if bounds == "at least 0" else numbers
-        state[slot] = draw(matrices(rows, elements))
+        columns = 1 if facts["row_wise"] else DIM
+        state[slot] = draw(matrices(rows, elements, columns))
     return state
 
 
@@ -155,7 +155,7 @@ def test_step_extreme_values_leave_finite_tables_or_no_change(
     step: dict[str, Any],
 ) -> None:
     parameters, state = step["parameters"], step["state"]
-    name = parameters.WhichOneof("parameters")
+    name = reference.name_of(parameters)
     system = System(
         [Table(ROWS, DIM, parameters, step["combiner"])],
         [Feature(0, (SAMPLES,), "ragged", weighted=True)],
@@ -198,27 +198,6 @@ def finite_coefficients(step: dict[str, Any]) -> bool:
 
 # Nothing here overflows, whatever the columns beside it hold.
 MODERATE = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, 1e-3, 100.0]
-TAME: dict[str, dict[str, Any]] = {
-    "stochastic_gradient_descent": {},
-    "adagrad": {},
-    "adagrad_momentum": {"momentum": 0.5, "exponent": 3, "beta2": 0.75},
-    "adam": {"beta1": 0.5, "beta2": 0.75, "epsilon": 1e-3},
-    "ftrl": {"l1": 0.125, "l2": 0.5, "lr_power": -0.75, "beta": 1},
-    "momentum": {"momentum": 0.5, "use_nesterov": True},
-    "lion": {"beta1": 0.5, "beta2": 0.75},
-    "rms_prop": {"rho": 0.75, "momentum": 0.5, "epsilon": 1e-3},
-    "centered_rms_prop": {"rho": 0.75, "momentum": 0.5, "epsilon": 1e6},
-    "adadelta": {"rho": 0.75, "epsilon": 1e-3},
-    "proximal_adagrad": {"l1": 0.125, "l2": 0.5},
-    "proximal_yogi": {
-        "l1": 0.125,
-        "l2": 0.5,
-        "beta1": 0.5,
-        "beta2": 0.75,
-        "epsilon": 1e-3,
-    },
-    "frequency_estimator": {"tau": 0.5, "max_delta": 10, "outlier_threshold": 2},
-}
 
 
 @pytest.mark.parametrize("name", reference.RULES)
@@ -228,21 +207,23 @@ def test_numbers_that_do_not_overflow_are_the_references(name: str, seed: int) -
     rng = np.random.default_rng(seed)
     rate = None if name == "frequency_estimator" else 0.125
     system = System(
-        [Table(1, 64, optimizer(name, rate, **TAME[name]))],
+        [Table(1, 64, optimizer(name, rate, **reference.RULES[name].tame))],
         [Feature(0, (1,), "dense")],
     )
-    bounds = ["", *FACTS[name]["slot_bounds"]]
-    tame = rng.random(64) < 0.5
+    # A row-wise rule makes columns of each other, and they are alike.
+    row_wise = FACTS[name]["row_wise"]
+    tame = np.broadcast_to(rng.random(1 if row_wise else 64) < 0.5, 64)
 
-    def draw(bound: str = "") -> Any:
+    def draw(bound: str, columns: int) -> Any:
         wild = rng.choice(EXTREMES, 64) * rng.choice([-1, 1], 64)
-        values = np.where(tame, rng.choice(MODERATE, 64), wild)
+        values = np.where(tame, rng.choice(MODERATE, 64), wild)[:columns]
         values = np.abs(values) if bound == "at least 0" else values
         return values.astype(np.float32).astype(np.float64)[None]
 
-    names = ["parameters", *FACTS[name]["slots"]]
-    state = {n: draw(b) for n, b in zip(names, bounds, strict=True)}
-    gradient = draw()
+    slots = zip(FACTS[name]["slots"], FACTS[name]["slot_bounds"], strict=True)
+    state = {"parameters": draw("", 64)}
+    state |= {slot: draw(bound, 1 if row_wise else 64) for slot, bound in slots}
+    gradient = draw("", 64)
     lookup = system.draw(rng)
     with configured(system) as proto:
         load(system, [state])
@@ -286,11 +267,11 @@ def test_step_overflow_saturates_at_float32_limits() -> None:
     assert stepped("rms_prop", 1, [0, 0], 1e30, rho=1)[1] == 0
 
 
-@pytest.mark.parametrize("name", [n for n in reference.RULES if n in OP_NAMES])
+@pytest.mark.parametrize("name", OP_NAMES)
 @pytest.mark.parametrize("wrong", [*BAD, -1.0, -SMALLEST])
 def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> None:
     rate = None if name == "frequency_estimator" else 0.125
-    parameters = optimizer(name, rate, **TAME[name])
+    parameters = optimizer(name, rate, **reference.RULES[name].tame)
     system = System([Table(7, 5, parameters)], [Feature(0, (1,), "dense")])
     state = system.tables[0].draw(np.random.default_rng(0))
     names = dict(
@@ -306,7 +287,8 @@ def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> N
         load(system, [state])
         for at, (slot, bound) in enumerate(names.items()):
             tensors = [np.array(state[n], np.float32) for n in names]
-            tensors[at][6, 4] = tensors[at][3, 2] = wrong
+            column = min(2, tensors[at].shape[1] - 1)
+            tensors[at][6, -1] = tensors[at][3, column] = wrong
             shard = (1, 0, op.Options(table_id=0, config=proto))
             lists = [[x] for x in (*tensors, np.zeros((7, 5), np.float32))]
             lists += [[np.zeros(0, np.float32)]] * (1 + MAX_SLOTS - len(lists))
@@ -317,7 +299,7 @@ def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> N
                 load(system, [state])
                 continue
             for words in (one, all_):
-                for word in ("table0", "row 3", "column 2", f"{wrong:.6g}"[:4]):
+                for word in ("table0", "row 3", f"column {column}", f"{wrong:.6g}"[:4]):
                     assert word in words, (word, words)
             assert slot in one and (f"auxiliary{at}[0]" if at else slot) in all_
             (found,) = retrieve(system)

@@ -33,68 +33,11 @@ COMBINERS = ("sum", "mean", "sqrtn")
 KINDS = ("dense", "sparse", "ragged")
 
 
-def settings(name: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Hyperparameters, each of them random where it may be."""
-
-    def one(low: float, high: float) -> float:
-        return float(rng.uniform(low, high))
-
-    def flip() -> bool:
-        return bool(rng.random() < 0.5)
-
-    penalties = {"l1": one(0, 0.2) * flip(), "l2": one(0, 0.5) * flip()}
-    betas = {"beta1": one(0, 0.95), "beta2": one(0.3, 0.999)}
-    epsilon = float(10 ** one(-8, -2))
-    return {
-        "stochastic_gradient_descent": {},
-        "adagrad": {},
-        "adagrad_momentum": {
-            "momentum": one(0, 0.95),
-            "use_nesterov": flip(),
-            "exponent": float(rng.choice([1.5, 2, 3])),
-            "beta2": 1.0 if flip() else one(0.3, 0.99),
-            "epsilon": epsilon,
-        },
-        "adam": {
-            **betas,
-            "epsilon": epsilon,
-            "use_non_lazy_adam": flip(),
-            "use_sum_inside_sqrt": flip(),
-        },
-        "ftrl": {
-            **penalties,
-            "lr_power": float(rng.choice([-0.5, -0.25, -0.75, 0])),
-            "beta": one(0, 1) * flip(),
-            "multiply_linear_by_lr": flip(),
-        },
-        "momentum": {"momentum": one(0, 0.95), "use_nesterov": flip()},
-        "lion": {**betas, "use_non_lazy_lion": flip()},
-        "rms_prop": {
-            "rho": one(0.3, 0.99),
-            "momentum": one(0, 0.95),
-            "epsilon": epsilon,
-        },
-        "centered_rms_prop": {
-            "rho": one(0.3, 0.99),
-            "momentum": one(0, 0.95),
-            "epsilon": one(0.5, 1),
-        },
-        "adadelta": {"rho": one(0.3, 0.99), "epsilon": epsilon},
-        "proximal_adagrad": penalties,
-        "proximal_yogi": {**penalties, **betas, "epsilon": epsilon},
-        "frequency_estimator": {
-            "tau": one(0.1, 0.9),
-            "max_delta": one(5, 30),
-            "outlier_threshold": one(1, 5),
-        },
-    }[name]
-
-
 def parameters(name: str, rng: np.random.Generator, dynamic: bool) -> Any:
     """An optimizer with any of what all of them have."""
-    result = optimizer(
-        name, None if dynamic else float(rng.uniform(0, 0.5)), **settings(name, rng)
-    )
+    hyper = reference.RULES[name].draw_hyper(rng)
+    rate = None if dynamic else float(rng.uniform(0, 0.5))
+    result = optimizer(name, rate, **hyper)
     all_rows = reference.touches_all(result)
     result.gradient_accumulation_status = 1 if all_rows else rng.integers(0, 3)
     if name == "frequency_estimator":

@@ -8,6 +8,7 @@ import opwright
 import opwright_runtime
 from opwright import tpu
 from opwright_runtime import api, embedding, types
+from opwright_runtime.embedding import optimizers
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,12 +40,11 @@ OPWRIGHT = {
 }
 #: Those of `opwright.tpu` besides its ops.
 TPU = {
-    "Adadelta", "CenteredRMSProp", "DynamicLearningRate", "EmbeddingConfig",
-    "EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "LiveTable",
-    "Momentum", "ProximalAdagrad", "ProximalYogi", "RMSProp",
-    "TPUEmbeddingConfiguration", "drop_embedding_batches", "embedding_bytes_sent",
-    "embedding_lookup", "embedding_step", "embedding_step_count", "software_strategy",
-    "table",
+    "DynamicLearningRate", "EmbeddingConfig", "EmbeddingFeature", "EmbeddingTable",
+    "LiveTable", "TPUEmbeddingConfiguration", "drop_embedding_batches",
+    "embedding_bytes_sent", "embedding_lookup", "embedding_step",
+    "embedding_step_count", "software_strategy", "table",
+    *optimizers.__all__,  # One for each rule that TensorFlow has no class for.
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {

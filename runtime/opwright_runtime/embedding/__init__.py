@@ -1,6 +1,7 @@
 """TPU embeddings on any machine: configurations, optimizers, a strategy."""
 
 from opwright_runtime._internals import TPUEmbeddingConfiguration
+from opwright_runtime.embedding import optimizers
 from opwright_runtime.embedding.configuration import (
     DynamicLearningRate,
     EmbeddingConfig,
@@ -10,16 +11,7 @@ from opwright_runtime.embedding.configuration import (
 from opwright_runtime.embedding.hosts import embedding_bytes_sent
 from opwright_runtime.embedding.live_tables import LiveTable, table
 from opwright_runtime.embedding.lookup import embedding_lookup
-from opwright_runtime.embedding.optimizers import (
-    Adadelta,
-    CenteredRMSProp,
-    FrequencyEstimator,
-    Lion,
-    Momentum,
-    ProximalAdagrad,
-    ProximalYogi,
-    RMSProp,
-)
+from opwright_runtime.embedding.optimizers import *  # noqa: F403
 from opwright_runtime.embedding.steps import (
     drop_embedding_batches,
     embedding_step,
@@ -28,19 +20,11 @@ from opwright_runtime.embedding.steps import (
 from opwright_runtime.embedding.strategy import software_strategy
 
 __all__ = [
-    "Adadelta",
-    "CenteredRMSProp",
     "DynamicLearningRate",
     "EmbeddingConfig",
     "EmbeddingFeature",
     "EmbeddingTable",
-    "FrequencyEstimator",
-    "Lion",
     "LiveTable",
-    "Momentum",
-    "ProximalAdagrad",
-    "ProximalYogi",
-    "RMSProp",
     "TPUEmbeddingConfiguration",
     "drop_embedding_batches",
     "embedding_bytes_sent",
@@ -50,3 +34,4 @@ __all__ = [
     "software_strategy",
     "table",
 ]
+__all__ += optimizers.__all__

@@ -18,6 +18,17 @@ from typing_extensions import Unpack
 from opwright_runtime._internals import embedding_optimizer, gen_tpu_ops
 from opwright_runtime.errors import OpAttrError, bad_argument
 
+__all__ = [
+    "Adadelta",
+    "CenteredRMSProp",
+    "FrequencyEstimator",
+    "Lion",
+    "Momentum",
+    "ProximalAdagrad",
+    "ProximalYogi",
+    "RMSProp",
+]
+
 Rate: TypeAlias = Callable[[], Any]
 """A function that says, each step, what the learning rate is: a number or a tensor."""
 
@@ -93,6 +104,8 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
     """Its field in OptimizationParameters, which also names the ops that load it."""
     SLOTS: ClassVar[tuple[str, ...]]
     """The slots, as those ops name them and in their order."""
+    ROW_WISE: ClassVar[bool] = False
+    """Whether a slot is one value a row, and not one a weight."""
 
     def __init__(
         self,

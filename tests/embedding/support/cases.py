@@ -31,21 +31,14 @@ from opwright.tpu import (
     configure_tpu_embedding,
     shutdown_distributed_tpu,
 )
+from opwright_runtime import native
 
-# What the Load and Retrieve ops of an optimizer are called.
+FACTS = {one["field"]: one for one in native.embedding_optimizers()}
+# What the Load and Retrieve ops of an optimizer with a rule are called.
 OP_NAMES = {
-    "stochastic_gradient_descent": "StochasticGradientDescent",
-    "adagrad": "Adagrad",
-    "adagrad_momentum": "AdagradMomentum",
-    "adam": "ADAM",
-    "ftrl": "FTRL",
-    "momentum": "Momentum",
-    "rms_prop": "RMSProp",
-    "centered_rms_prop": "CenteredRMSProp",
-    "adadelta": "Adadelta",
-    "proximal_adagrad": "ProximalAdagrad",
-    "proximal_yogi": "ProximalYogi",
-    "frequency_estimator": "FrequencyEstimator",
+    name: one["op_name"]
+    for name, one in FACTS.items()
+    if one["op_name"] and one["formula"]
 }
 MAX_SLOTS = 7
 
@@ -57,9 +50,7 @@ def optimizer(name: str, rate: float | None = 0.125, **values: Any) -> Any:
         parameters.learning_rate.dynamic.tag = 0
     else:
         parameters.learning_rate.constant = rate
-    getattr(parameters, name).SetInParent()
-    for key, value in values.items():
-        setattr(getattr(parameters, name), key, value)
+    reference.set_optimizer(parameters, name, **values)
     return parameters
 
 
@@ -84,21 +75,11 @@ class Table:
 
     @property
     def optimizer(self) -> str:
-        return str(self.parameters.WhichOneof("parameters"))
+        return reference.name_of(self.parameters)
 
     def draw(self, rng: np.random.Generator) -> dict[str, Array]:
         """Weights and slots as after some steps, of float32 values."""
-        names = ("parameters", *reference.RULES[self.optimizer].slots)
-        size = (self.rows, self.dim)
-        table: dict[str, Array] = {name: rng.standard_normal(size) for name in names}
-        for name in ("accumulators", "updates", "ms", "velocities", "v"):
-            if name in table:
-                table[name] = np.abs(table[name]) + 0.1
-        if "mg" in table:
-            table["mg"] *= 0.1
-        if self.optimizer == "frequency_estimator":
-            table["parameters"] = rng.uniform(1, 20, size)
-            table["last_hit_step"] = rng.integers(-9, 0, size).astype(np.float64)
+        table = reference.RULES[self.optimizer].draw(rng, self.rows, self.dim)
         return {
             name: value.astype(np.float32).astype(np.float64)
             for name, value in table.items()

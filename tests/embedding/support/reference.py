@@ -1,6 +1,7 @@
 """TPU embeddings in NumPy and float64, written from the formulas.
 
-Nothing here knows the engine. A table is a dictionary of matrices, `parameters` and the
+Nothing here knows the engine. `RULES` is the one table of optimizers that tests have. A
+table is a dictionary of matrices, `parameters` and the
 optimizer's slots; a step's ids are two vectors, the bag that each id falls into and the
 id. Hyperparameters come from TensorFlow's OptimizationParameters, whose floats are
 float32.
@@ -8,8 +9,9 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,33 +147,198 @@ def frequency_estimator(
     return np.where(outlier, capped, mixed), np.full_like(last, step)
 
 
+# How tests draw the values of a slot, [rows, columns], as after some steps.
+DrawState = Callable[[np.random.Generator, tuple[int, int]], Array]
+
+
+def signed(rng: np.random.Generator, size: tuple[int, int]) -> Array:
+    return rng.standard_normal(size)
+
+
+def positive(rng: np.random.Generator, size: tuple[int, int]) -> Array:
+    return np.abs(rng.standard_normal(size)) + 0.1
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """A hyperparameter: how tests draw it, and a value with which nothing overflows."""
+
+    draw: Callable[[np.random.Generator], float]
+    tame: float
+
+
+def between(low: float, high: float, tame: float) -> Hyper:
+    return Hyper(lambda rng: float(rng.uniform(low, high)), tame)
+
+
+def one_of(*values: float, tame: float) -> Hyper:
+    return Hyper(lambda rng: type(values[0])(rng.choice(values)), tame)
+
+
+def zero_or(one: Hyper) -> Hyper:
+    return Hyper(lambda rng: one.draw(rng) * bool(rng.random() < 0.5), one.tame)
+
+
+FLAG = one_of(False, True, tame=False)
+EPSILON = Hyper(lambda rng: float(10 ** rng.uniform(-8, -2)), 1e-3)
+DECAY = between(0.3, 0.99, tame=0.75)
+MOMENTUM = between(0, 0.95, tame=0.5)
+L1 = zero_or(between(0, 0.2, tame=0.125))
+L2 = zero_or(between(0, 0.5, tame=0.5))
+
+
 @dataclass(frozen=True)
 class Rule:
+    """All that tests know of an optimizer: what `updated` and every draw is made of."""
+
     update: Update
     # In the order of the Load ops' inputs.
-    slots: tuple[str, ...] = ()
+    slots: Mapping[str, DrawState] = field(default_factory=dict)
+    # In the order of the optimizer registry.
+    hyper: Mapping[str, Hyper] = field(default_factory=dict)
+    weights: DrawState = signed
+    # Slots are [rows, 1].
+    row_wise: bool = False
+
+    def draw(
+        self, rng: np.random.Generator, rows: int, dimension: int
+    ) -> dict[str, Array]:
+        """Weights and slots."""
+        columns = 1 if self.row_wise else dimension
+        table = {"parameters": self.weights(rng, (rows, dimension))}
+        return table | {n: d(rng, (rows, columns)) for n, d in self.slots.items()}
+
+    def draw_hyper(self, rng: np.random.Generator) -> dict[str, float]:
+        return {name: one.draw(rng) for name, one in self.hyper.items()}
+
+    @property
+    def tame(self) -> dict[str, float]:
+        return {name: one.tame for name, one in self.hyper.items()}
 
 
-# By the name of the field of OptimizationParameters that chooses it.
+# By the name in the optimizer registry.
 RULES = {
     "stochastic_gradient_descent": Rule(sgd),
-    "adagrad": Rule(adagrad, ("accumulators",)),
-    "adagrad_momentum": Rule(adagrad_momentum, ("accumulators", "momenta")),
-    "adam": Rule(adam, ("momenta", "velocities")),
-    "ftrl": Rule(ftrl, ("accumulators", "linears")),
-    "momentum": Rule(momentum, ("momenta",)),
-    "lion": Rule(lion, ("momenta",)),
-    "rms_prop": Rule(rms_prop, ("ms", "mom")),
-    "centered_rms_prop": Rule(centered_rms_prop, ("ms", "mom", "mg")),
-    "adadelta": Rule(adadelta, ("accumulators", "updates")),
-    "proximal_adagrad": Rule(proximal_adagrad, ("accumulators",)),
-    "proximal_yogi": Rule(proximal_yogi, ("v", "m")),
-    "frequency_estimator": Rule(frequency_estimator, ("last_hit_step",)),
+    "adagrad": Rule(adagrad, {"accumulators": positive}),
+    "adagrad_momentum": Rule(
+        adagrad_momentum,
+        {"accumulators": positive, "momenta": signed},
+        {
+            "momentum": MOMENTUM,
+            "use_nesterov": FLAG,
+            "exponent": one_of(1.5, 2.0, 3.0, tame=3.0),
+            "beta2": Hyper(
+                lambda rng: 1.0 if rng.random() < 0.5 else DECAY.draw(rng), DECAY.tame
+            ),
+            "epsilon": EPSILON,
+        },
+    ),
+    "adam": Rule(
+        adam,
+        {"momenta": signed, "velocities": positive},
+        {
+            "beta1": MOMENTUM,
+            "beta2": DECAY,
+            "epsilon": EPSILON,
+            "use_non_lazy_adam": FLAG,
+            "use_sum_inside_sqrt": FLAG,
+        },
+    ),
+    "ftrl": Rule(
+        ftrl,
+        {"accumulators": positive, "linears": signed},
+        {
+            "l1": L1,
+            "l2": L2,
+            "lr_power": one_of(-0.5, -0.25, -0.75, 0.0, tame=-0.75),
+            "beta": zero_or(between(0, 1, tame=1.0)),
+            "multiply_linear_by_lr": FLAG,
+        },
+    ),
+    "momentum": Rule(
+        momentum,
+        {"momenta": signed},
+        {"momentum": MOMENTUM, "use_nesterov": one_of(False, True, tame=True)},
+    ),
+    "lion": Rule(
+        lion,
+        {"momenta": signed},
+        {"beta1": MOMENTUM, "beta2": DECAY, "use_non_lazy_lion": FLAG},
+    ),
+    "rms_prop": Rule(
+        rms_prop,
+        {"ms": positive, "mom": signed},
+        {"rho": DECAY, "momentum": MOMENTUM, "epsilon": EPSILON},
+    ),
+    "centered_rms_prop": Rule(
+        centered_rms_prop,
+        # The square of the mean is below the mean of squares.
+        {"ms": positive, "mom": signed, "mg": lambda rng, at: 0.1 * signed(rng, at)},
+        {"rho": DECAY, "momentum": MOMENTUM, "epsilon": between(0.5, 1, tame=1e6)},
+    ),
+    "adadelta": Rule(
+        adadelta,
+        {"accumulators": positive, "updates": positive},
+        {"rho": DECAY, "epsilon": EPSILON},
+    ),
+    "proximal_adagrad": Rule(
+        proximal_adagrad, {"accumulators": positive}, {"l1": L1, "l2": L2}
+    ),
+    "proximal_yogi": Rule(
+        proximal_yogi,
+        {"v": positive, "m": signed},
+        {"l1": L1, "l2": L2, "beta1": MOMENTUM, "beta2": DECAY, "epsilon": EPSILON},
+    ),
+    "frequency_estimator": Rule(
+        frequency_estimator,
+        {"last_hit_step": lambda rng, at: rng.integers(-9, 0, at).astype(np.float64)},
+        {
+            "tau": between(0.1, 0.9, tame=0.5),
+            "max_delta": between(5, 30, tame=10.0),
+            "outlier_threshold": between(1, 5, tame=2.0),
+            "weight_exponent": between(0.5, 2, tame=1.0),
+        },
+        weights=lambda rng, size: rng.uniform(1, 20, size),
+    ),
 }
+
+# Of an optimizer without a field in OptimizationParameters: the program that names it.
+PROGRAM = "opwright."
+
+
+def name_of(parameters: Any) -> str:
+    """The optimizer's name in the registry."""
+    program = str(parameters.user_defined_program.program.name)
+    if program.startswith(PROGRAM):
+        return program.removeprefix(PROGRAM)
+    return str(parameters.WhichOneof("parameters"))
+
+
+def hyperparameters(parameters: Any) -> Any:
+    """The optimizer's hyperparameters, as attributes whose values are float32's."""
+    program = parameters.user_defined_program.program
+    if not program.name.startswith(PROGRAM):
+        return getattr(parameters, parameters.WhichOneof("parameters"))
+    values = program.frontend_attributes.map.items()
+    return SimpleNamespace(**{n: float(np.float32(v)) for n, v in values})
+
+
+def set_optimizer(parameters: Any, name: str, **values: float) -> None:
+    """Chooses an optimizer in OptimizationParameters."""
+    if name in parameters.DESCRIPTOR.fields_by_name:
+        message = getattr(parameters, name)
+        message.SetInParent()
+        for key, value in values.items():
+            setattr(message, key, value)
+        return
+    program = parameters.user_defined_program.program
+    program.name = PROGRAM + name
+    for key, value in values.items():
+        program.frontend_attributes.map[key] = str(value)
 
 
 def rule(parameters: Any) -> Rule:
-    return RULES[parameters.WhichOneof("parameters")]
+    return RULES[name_of(parameters)]
 
 
 def clipped(x: Array, limits: Any) -> Array:
@@ -190,15 +357,14 @@ def updated(
     parameters: Any, lr: float, rows: dict[str, Array], g: Array
 ) -> dict[str, Array]:
     """Rows after one update with one gradient each."""
-    which = parameters.WhichOneof("parameters")
     g = clipped(g, parameters.gradient_clipping_limits)
     decay = parameters.weight_decay_factor
     if parameters.multiply_weight_decay_factor_by_learning_rate:
         decay *= lr
     w = rows["parameters"] - decay * rows["parameters"]
-    names = RULES[which].slots
-    w, *slots = RULES[which].update(
-        getattr(parameters, which), lr, g, w, *(rows[name] for name in names)
+    names = rule(parameters).slots
+    w, *slots = rule(parameters).update(
+        hyperparameters(parameters), lr, g, w, *(rows[name] for name in names)
     )
     w = clipped(w, parameters.clipping_limits)
     return {"parameters": w, **dict(zip(names, slots, strict=True))}

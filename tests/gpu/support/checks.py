@@ -22,51 +22,8 @@ from gpu.support.backend import (
     Table,
 )
 
-# Values of the fields that each optimizer's facts name, in their order.
-HYPER: dict[str, dict[str, float]] = {
-    "stochastic_gradient_descent": {},
-    "adagrad": {},
-    "adagrad_momentum": {
-        "momentum": 0.9,
-        "use_nesterov": 1,
-        "exponent": 3,
-        "beta2": 0.9,
-        "epsilon": 0.01,
-    },
-    "adam": {
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "epsilon": 0.01,
-        "use_non_lazy_adam": 0,
-        "use_sum_inside_sqrt": 0,
-    },
-    "ftrl": {
-        "l1": 0.01,
-        "l2": 0.02,
-        "lr_power": -0.5,
-        "beta": 0.1,
-        "multiply_linear_by_lr": 0,
-    },
-    "momentum": {"momentum": 0.9, "use_nesterov": 1},
-    "rms_prop": {"rho": 0.9, "momentum": 0.9, "epsilon": 0.1},
-    "centered_rms_prop": {"rho": 0.9, "momentum": 0.9, "epsilon": 0.5},
-    "adadelta": {"rho": 0.9, "epsilon": 0.01},
-    "proximal_adagrad": {"l1": 0.01, "l2": 0.02},
-    "frequency_estimator": {
-        "tau": 0.1,
-        "max_delta": 100,
-        "outlier_threshold": 5,
-        "weight_exponent": 1,
-    },
-    "proximal_yogi": {
-        "l1": 0.01,
-        "l2": 0.02,
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "epsilon": 0.01,
-    },
-    "lion": {"beta1": 0.9, "beta2": 0.99, "use_non_lazy_lion": 0},
-}
+# The backend has no rules whose slots are one value a row.
+RULES = {name: one for name, one in reference.RULES.items() if not one.row_wise}
 # Of the checks, in the order in which they run.
 NAMES = (
     "lookups",
@@ -109,13 +66,14 @@ def near(got: torch.Tensor, expected: NDArray[Any], tolerance: float = 2e-4) -> 
 
 def step_reference(
     settings: Settings,
+    hyper: dict[str, float],
     state: list[NDArray[Any]],
     sources: list[tuple[Bags, torch.Tensor]],
     rate: float,
 ) -> None:
     """The state's rows after a step, in place, in float64."""
-    h = SimpleNamespace(**HYPER[settings.optimizer])
-    rule = reference.RULES[settings.optimizer].update
+    h = SimpleNamespace(**hyper)
+    rule = RULES[settings.optimizer].update
     ids, all_gradients = [], []
     for bags, given in sources:
         bag, factor = coefficients(bags)
@@ -229,8 +187,9 @@ class Checks:
 
     def updates(self) -> int:
         draws = 0
-        for optimizer, hyper in HYPER.items():
+        for optimizer, rule in RULES.items():
             for draw_number in range(2 if self.quick else 8):
+                hyper = rule.draw_hyper(self.random)
                 dimension = int(self.random.choice(self.dimensions))
                 settings = Settings(
                     int(self.random.integers(1, 2000)),
@@ -244,7 +203,7 @@ class Checks:
                 )
                 table = Table(self.library, settings)
                 shape = (settings.rows, dimension)
-                slots = len(reference.RULES[optimizer].slots)
+                slots = len(rule.slots)
                 state = []
                 for slot in range(-1, slots):
                     values = self.random.uniform(0.5, 1.5, shape).astype(np.float32)
@@ -263,7 +222,7 @@ class Checks:
                         sources.append((bags, place(g.astype(np.float32))))
                     rate = 20.0 + step if optimizer == "frequency_estimator" else 0.05
                     table.update(sources, rate)
-                    step_reference(settings, state, sources, rate)
+                    step_reference(settings, hyper, state, sources, rate)
                 table.check()
                 for slot in range(-1, slots):
                     good = near(table.read(slot), state[slot + 1], 2e-3)
