@@ -10,8 +10,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu.optimization_parameters_pb2 import (
+    OptimizationParameters,
+)
+
 from opwright_codegen import load
 from opwright_codegen.model import Op
+from opwright_runtime import native
+from opwright_runtime.embedding import optimizers
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "embedding_ops.md"
@@ -68,10 +75,9 @@ def _where(op: Op) -> str:
 
 def optimizers_table() -> Iterator[str]:
     """Every optimizer that a configuration may name."""
-    from opwright_runtime import native  # The table of ops needs no TensorFlow.
-
-    yield "| field, ops | slots | reads | update |"
-    yield "|---|---|---|---|"
+    yield "| field, ops | class | slots | reads | update |"
+    yield "|---|---|---|---|---|"
+    classes = _classes()
     for facts in native.embedding_optimizers():
         name = f"`{facts['field']}`"
         if facts["op_name"]:
@@ -81,8 +87,24 @@ def optimizers_table() -> Iterator[str]:
             formula = facts["formula"].replace("|", r"\|")
             update = f"`{formula}` ({facts['source']})"
         slots = _bounded(facts["slots"], facts["slot_bounds"])
+        if facts["row_wise"]:
+            slots += "; one value a row"
         hyper = _bounded(facts["hyper"], facts["hyper_bounds"])
-        yield f"| {name} | {slots} | {hyper} | {update} |"
+        cls = classes.get(facts["field"], "none")
+        yield f"| {name} | {cls} | {slots} | {hyper} | {update} |"
+
+
+def _classes() -> dict[str, str]:
+    """By field: those of TensorFlow, and those of `opwright.tpu`."""
+    found = {}
+    for name in ("SGD", "Adagrad", "AdagradMomentum", "FTRL", "Adam"):
+        parameters = OptimizationParameters()
+        cls = getattr(tf.tpu.experimental.embedding, name)
+        cls()._set_optimization_parameters(parameters)
+        found[optimizers.optimizer_field(parameters)] = f"`{name}`"
+    for name in optimizers.__all__:
+        found[getattr(optimizers, name).FIELD] = f"`tpu.{name}`"
+    return found
 
 
 def _bounded(names: list[str], bounds: list[str]) -> str:

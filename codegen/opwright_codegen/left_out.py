@@ -121,4 +121,11 @@ TEST_OPS: Final = frozenset(
     )
 )
 #: Ops that `import opwright` registers itself: of functions that alone call them.
-OWN_OPS: Final = frozenset({"OpwrightEmbeddingLookup", "OpwrightKerasRNN"})
+OWN_OPS: Final = frozenset(
+    {
+        "OpwrightEmbeddingLookup",
+        "OpwrightKerasRNN",
+        "OpwrightLoadEmbeddingTable",
+        "OpwrightRetrieveEmbeddingTable",
+    }
+)

@@ -77,4 +77,7 @@ def test_optimizer_table_lists_every_message_field() -> None:
     parameters = descriptor.fields_by_name["optimization_parameters"].message_type
     fields = [one.name for one in parameters.oneofs_by_name["parameters"].fields]
     section = PAGE.partition("optimizers: begin")[2].partition("optimizers: end")[0]
-    assert sorted(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == sorted(fields)
+    found = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    assert len(set(found)) == len(found)
+    # Optimizers without a field are named programs.
+    assert set(fields) <= set(found)

@@ -34,6 +34,7 @@ from embedding.support.cases import (
 )
 from opwright import Scope
 from opwright.tpu import LoadAllTPUEmbeddingParameters
+from opwright_runtime import native
 
 raw = tf.raw_ops
 Floats = NDArray[np.float32]
@@ -267,7 +268,24 @@ def test_step_overflow_saturates_at_float32_limits() -> None:
     assert stepped("rms_prop", 1, [0, 0], 1e30, rho=1)[1] == 0
 
 
-@pytest.mark.parametrize("name", OP_NAMES)
+def load_one(name: str, tensors: list[Any], config: bytes) -> None:
+    """Loads the only table, with the op of its optimizer if it has one."""
+    if name in OP_NAMES:
+        op: Any = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[name]}Parameters")
+        options = op.Options(table_id=0, config=config)
+        op.create(Scope.current(), *tensors, 1, 0, options)
+        return
+    native.ops().opwright_load_embedding_table(
+        parameters=tensors[0],
+        slots=tensors[1:],
+        table_id=0,
+        num_shards=1,
+        shard_id=0,
+        config=config,
+    )
+
+
+@pytest.mark.parametrize("name", reference.RULES)
 @pytest.mark.parametrize("wrong", [*BAD, -1.0, -SMALLEST])
 def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> None:
     rate = None if name == "frequency_estimator" else 0.125
@@ -281,7 +299,6 @@ def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> N
             strict=True,
         )
     )
-    op: Any = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[name]}Parameters")
     every: Any = LoadAllTPUEmbeddingParameters
     with configured(system) as proto:
         load(system, [state])
@@ -289,10 +306,9 @@ def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> N
             tensors = [np.array(state[n], np.float32) for n in names]
             column = min(2, tensors[at].shape[1] - 1)
             tensors[at][6, -1] = tensors[at][3, column] = wrong
-            shard = (1, 0, op.Options(table_id=0, config=proto))
             lists = [[x] for x in (*tensors, np.zeros((7, 5), np.float32))]
             lists += [[np.zeros(0, np.float32)]] * (1 + MAX_SLOTS - len(lists))
-            one = tried(lambda x=tensors, s=shard: op.create(Scope.current(), *x, *s))
+            one = tried(lambda x=tensors: load_one(name, x, proto))
             all_ = tried(lambda x=lists: every.create(Scope.current(), *x, proto, 1, 0))
             if np.isfinite(wrong) and bound != "at least 0":
                 assert not one and not all_

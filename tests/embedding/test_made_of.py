@@ -118,6 +118,10 @@ def test_embedding_table_with_another_optimizer_names_the_table(optimizer: Any) 
         (lambda: tpu.Lion(beta1=math.nan), "Lion: beta1 must be a finite number"),
         (lambda: tpu.ProximalYogi(l1="1"), "ProximalYogi: l1 must be a finite number"),
         (lambda: tpu.Momentum(use_nesterov=1), "use_nesterov must be a bool, not 1"),
+        (
+            lambda: tpu.ProximalYogi(initial_accumulator_value=-1.0),
+            "ProximalYogi: initial_accumulator_value must be at least 0, not -1.0",
+        ),
     ],
 )
 def test_optimizer_with_a_hyperparameter_out_of_bounds_is_refused(

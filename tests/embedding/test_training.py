@@ -11,6 +11,7 @@ import tensorflow as tf
 from embedding.support.program import (
     Program,
     Weights,
+    own_optimizers,
     rows,
     sparse,
     table,
@@ -313,32 +314,29 @@ def test_pipelined_lookup_misses_last_update() -> None:
 # The optimizers that TensorFlow has no classes for. What they compute is the native
 # tests' affair; here, that TPUEmbedding takes them: slots, loading, retrieving.
 
-SLOTS = {
-    "momentum": (tpu.Momentum(0.1), {"momenta": 0.0}),
-    "rms_prop": (tpu.RMSProp(0.1), {"ms": 0.0, "mom": 0.0}),
-    "centered_rms_prop": (tpu.CenteredRMSProp(0.1), {"ms": 0.0, "mom": 0.0, "mg": 0.0}),
-    "adadelta": (tpu.Adadelta(0.1), {"accumulators": 0.0, "updates": 0.0}),
-    "proximal_adagrad": (tpu.ProximalAdagrad(0.1), {"accumulators": 0.1}),
-    "proximal_yogi": (tpu.ProximalYogi(0.1), {"v": 1e-6, "m": 0.0}),
-}
 
-
-@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("name", own_optimizers(0.1))
 def test_optimizer_slots_have_initial_values(name: str) -> None:
-    optimizer, slots = SLOTS[name]
+    optimizer = own_optimizers(0.1)[name]
     films = table(WEIGHTS, "films")
     program = Program({"seen": tpu_embedding.FeatureConfig(films)}, optimizer)
     program.look_up({"seen": tf.constant(IDS)})
     before = program.tables()
-    assert set(before) == {"films", *(f"films/{slot}" for slot in slots)}
+    assert set(before) == {"films", *(f"films/{slot}" for slot in optimizer.SLOTS)}
     np.testing.assert_array_equal(before["films"], WEIGHTS)
-    for slot, value in slots.items():
-        np.testing.assert_array_equal(before[f"films/{slot}"], np.float32(value))
+    columns = 1 if optimizer.ROW_WISE else WEIGHTS.shape[1]
+    for slot, value in zip(optimizer.SLOTS, optimizer.initial, strict=True):
+        expected = np.full((len(WEIGHTS), columns), value, np.float32)
+        np.testing.assert_array_equal(before[f"films/{slot}"], expected, strict=True)
     program.train({"seen": tf.constant(IDS)}, {"seen": tf.constant(GRADIENTS)})
-    for name, values in program.tables().items():
-        moved = (values != before[name]).any(axis=1)
+    live = tpu.table("films")
+    for slot in optimizer.SLOTS:
+        found = program.tables()[f"films/{slot}"]
+        np.testing.assert_array_equal(live.slots[slot], found, strict=True)
+    for part, values in program.tables().items():
+        moved = (values != before[part]).any(axis=1)
         # "updates" of Adadelta and others move with their first gradient, too.
-        assert set(np.flatnonzero(moved)) == set(IDS), name
+        assert set(np.flatnonzero(moved)) == set(IDS), part
 
 
 def test_frequency_estimator_steps_match_hand_calculation() -> None:

@@ -121,19 +121,31 @@ def system(rng: Draw) -> System:
     return System(tables, features, batch, config)
 
 
-def optimizer(rng: Draw, parameters: Any, name: str) -> None:
-    if name == "frequency_estimator" or rng.chance(0.2):
-        parameters.learning_rate.dynamic.tag = 0
-    else:
-        parameters.learning_rate.constant = rng.pick(0.1, 0.5)
+def rule(rng: Draw, parameters: Any, name: str) -> None:
+    """A message, or a program that stands for one, with hyperparameters."""
+    keys = facts()[name]["hyper"]
+    if name not in parameters.DESCRIPTOR.fields_by_name:
+        program = parameters.user_defined_program.program
+        program.name = f"opwright.{name}"
+        for key in keys:
+            program.frontend_attributes.map[key] = str(rng.pick(0.5, 0.9, 1.0))
+        return
     message = getattr(parameters, name)
     message.SetInParent()
-    for key in facts()[name]["hyper"]:
+    for key in keys:
         if isinstance(getattr(message, key), bool):
             setattr(message, key, rng.chance(0.5))
         else:
             value = rng.pick(0.5, 0.9, 1.0)
             setattr(message, key, -value if key == "lr_power" else value)
+
+
+def optimizer(rng: Draw, parameters: Any, name: str) -> None:
+    if name == "frequency_estimator" or rng.chance(0.2):
+        parameters.learning_rate.dynamic.tag = 0
+    else:
+        parameters.learning_rate.constant = rng.pick(0.1, 0.5)
+    rule(rng, parameters, name)
     parameters.gradient_accumulation_status = rng.pick(0, 1, 2)
     if rng.chance(0.2):
         parameters.clipping_limits.lower.value = -1.0
@@ -236,13 +248,13 @@ class Steps:
         return ["parameters", *facts()[table.optimizer]["slots"]]
 
     def slot(self, name: str, table: Table) -> Literal:
+        row_wise = name != "parameters" and facts()[table.optimizer]["row_wise"]
+        shape = [table.rows, 1 if row_wise else table.dim]
         if name in POSITIVE:
-            return Literal(
-                "float32", [table.rows, table.dim], fill=self.rng.pick(0.1, 1.0)
-            )
+            return Literal("float32", shape, fill=self.rng.pick(0.1, 1.0))
         if name == "last_hit_step":
-            return Literal("float32", [table.rows, table.dim], fill=-3.0)
-        return floats(self.rng, table.rows, table.dim)
+            return Literal("float32", shape, fill=-3.0)
+        return floats(self.rng, *shape)
 
     def which(self, at: int) -> dict[str, Any]:
         by_name = self.rng.chance(0.3)
@@ -258,10 +270,15 @@ class Steps:
         at = self.rng.int(0, len(self.system.tables) - 1) if at is None else at
         table = self.system.tables[at]
         name = facts()[table.optimizer]["op_name"]
-        if name is None or self.rng.chance(0.2):
+        if self.rng.chance(0.2):
             self.load_all()
             return
         inputs = {slot: self.slot(slot, table) for slot in self.slots(table)}
+        if name is None or self.rng.chance(0.1):
+            of_any = {"parameters": inputs.pop("parameters")}
+            of_any["slots"] = list(inputs.values())
+            self.add("OpwrightLoadEmbeddingTable", of_any, self.which(at))
+            return
         self.add(f"LoadTPUEmbedding{name}Parameters", inputs, self.which(at))
 
     def load_all(self) -> None:
@@ -283,8 +300,12 @@ class Steps:
 
     def retrieve(self) -> None:
         at = self.rng.int(0, len(self.system.tables) - 1)
-        name = facts()[self.system.tables[at].optimizer]["op_name"]
-        if name is None or self.rng.chance(0.3):
+        of = facts()[self.system.tables[at].optimizer]
+        if of["op_name"] is None or self.rng.chance(0.1):
+            attrs = {**self.which(at), "N": len(of["slots"])}
+            self.add("OpwrightRetrieveEmbeddingTable", attrs=attrs)
+            return
+        if self.rng.chance(0.3):
             attrs = {
                 "NumTables": len(self.system.tables),
                 "config": self.config,
@@ -293,7 +314,8 @@ class Steps:
             }
             self.add("RetrieveAllTPUEmbeddingParameters", attrs=attrs)
             return
-        self.add(f"RetrieveTPUEmbedding{name}Parameters", attrs=self.which(at))
+        name = f"RetrieveTPUEmbedding{of['op_name']}Parameters"
+        self.add(name, attrs=self.which(at))
 
     def any_optimizer(self) -> None:
         """The ops of an optimizer that the table may not have."""

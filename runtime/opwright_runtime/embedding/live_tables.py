@@ -7,12 +7,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime._internals import (
-    CURRENT,
-    TPUEmbeddingConfiguration,
-    contexts,
-    execute,
-)
+from opwright_runtime._internals import TPUEmbeddingConfiguration
+from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_table
 
 
 class LiveTable(NamedTuple):
@@ -20,8 +16,9 @@ class LiveTable(NamedTuple):
 
     Attributes:
         rows: the weights, [vocabulary_size, dimension], float32.
-        slots: the optimizer's state by name, each of the same shape: `accumulators` of
-            Adagrad, `momenta` and `velocities` of Adam.
+        slots: the optimizer's state by name, `accumulators` of Adagrad, `momenta` and
+            `velocities` of Adam: each of the same shape, or [vocabulary_size, 1] of a
+            row-wise optimizer.
     """
 
     rows: tf.Tensor
@@ -56,38 +53,17 @@ def table(name: str) -> LiveTable:
     if name not in names:
         there = ", ".join(map(repr, names))
         raise ValueError(f"table: no table is called {name!r}; there are {there}")
-    parameters = descriptors[names.index(name)].optimization_parameters
-    slots = _slots(parameters)
-    # Most optimizers have an op for one table; the other reads all of them.
-    op_name = _facts(parameters)["op_name"]
-    if op_name:
-        retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{op_name}Parameters")
-        found = retrieve(table_name=name, num_shards=1, shard_id=0)
-        values = list(found) if slots else [found]
-    else:
-        every = _retrieve_all(len(names))
-        values = [kind[names.index(name)] for kind in every]
-    return LiveTable(values[0], dict(zip(slots, values[1:], strict=False)))
-
-
-def _retrieve_all(count: int) -> list[list[tf.Tensor]]:
-    """Parameters, then what are called auxiliaries, each by table."""
-    attrs = ("NumTables", count, "num_shards", 1, "shard_id", 0, "config", "")
-    found: list[list[tf.Tensor]] = execute(
-        contexts[CURRENT], "RetrieveAllTPUEmbeddingParameters", None, *attrs
-    )
-    return found
-
-
-def _facts(parameters: Any) -> native.OptimizerFacts:
-    field = parameters.WhichOneof("parameters")
-    return next(one for one in native.embedding_optimizers() if one["field"] == field)
+    slots = _slots(descriptors[names.index(name)].optimization_parameters)
+    found = retrieve_table(len(slots), table_name=name, num_shards=1, shard_id=0)
+    return LiveTable(found[0], dict(zip(slots, found[1:], strict=True)))
 
 
 def _slots(parameters: Any) -> list[str]:
     """In the order of the ops that retrieve them."""
-    if not parameters.HasField("user_defined_program"):
-        return _facts(parameters)["slots"]
+    field = optimizer_field(parameters)
+    facts = {one["field"]: one for one in native.embedding_optimizers()}
+    if field != "user_defined_program":
+        return facts[field]["slots"]
     program = parameters.user_defined_program.program
     state = program.host_program_shape.result.tuple_shapes
     return [f"Slot_{i}" for i in range(len(state) - 1)]

@@ -6,6 +6,7 @@ Each goes where `tf.tpu.experimental.embedding.SGD` goes: into a `TPUEmbedding`,
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict
 import tensorflow as tf
 from typing_extensions import Unpack
 
+from opwright_runtime import native
 from opwright_runtime._internals import embedding_optimizer, gen_tpu_ops
 from opwright_runtime.errors import OpAttrError, bad_argument
 
@@ -75,7 +77,7 @@ class Common(TypedDict, total=False):
 
 
 _SHARES = ("momentum", "rho", "tau", "beta1", "beta2")
-_SIZES = ("epsilon", "l1", "l2")
+_SIZES = ("epsilon", "l1", "l2", "initial_accumulator_value")
 _SWITCHES = ("use_nesterov", "use_non_lazy_lion")
 
 
@@ -97,8 +99,23 @@ def _check_hyperparameter(optimizer: str, name: str, value: object) -> None:
         raise bad_argument(OpAttrError, optimizer, name, value, wanted)
 
 
+_PROGRAM = "opwright."
+"""What the name of a user-defined program begins with that stands for an optimizer."""
+
+
+def optimizer_field(parameters: Any) -> str:
+    """Which optimizer an OptimizationParameters is for, by its name in the registry."""
+    field: str = parameters.WhichOneof("parameters")
+    program: str = parameters.user_defined_program.program.name
+    return program.removeprefix(_PROGRAM) if program.startswith(_PROGRAM) else field
+
+
 class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
-    """Base of the optimizers here: a rule by its field in OptimizationParameters."""
+    """Base of the optimizers here: a rule by its name in the optimizer registry.
+
+    Where OptimizationParameters has no field of this name, the rule is a user-defined
+    program called `opwright.` and the name, with the hyperparameters as its attributes.
+    """
 
     FIELD: ClassVar[str]
     """Its field in OptimizationParameters, which also names the ops that load it."""
@@ -116,6 +133,10 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
     ) -> None:
         for name, value in hyperparameters.items():
             _check_hyperparameter(type(self).__name__, name, value)
+        for value in initial.values():
+            _check_hyperparameter(
+                type(self).__name__, "initial_accumulator_value", value
+            )
         common = {
             "use_gradient_accumulation": True,
             "clip_weight_min": None,
@@ -136,29 +157,62 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
         constant = tf.constant_initializer
         return [constant(value, support_partition=True) for value in self.initial]
 
-    def _set_optimization_parameters(self, parameters: object) -> None:
+    def _create_slots(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.ROW_WISE:
+            return super()._create_slots(*args, **kwargs)
+        with tf.variable_creator_scope(_one_column):
+            return super()._create_slots(*args, **kwargs)
+
+    def _set_optimization_parameters(self, parameters: Any) -> None:
         super()._set_optimization_parameters(parameters)
-        rule = getattr(parameters, self.FIELD)
-        rule.SetInParent()
+        if self.FIELD in parameters.DESCRIPTOR.fields_by_name:
+            rule = getattr(parameters, self.FIELD)
+            rule.SetInParent()
+            for name, value in self.hyperparameters:
+                setattr(rule, name, value)
+            return
+        program = parameters.user_defined_program.program
+        program.name = _PROGRAM + self.FIELD
         for name, value in self.hyperparameters:
-            setattr(rule, name, value)
+            program.frontend_attributes.map[name] = repr(float(value))
 
     def _load(self) -> Callable[..., object]:
-        return self._op("load")
+        return self._op("load") or functools.partial(load_table, self.SLOTS)
 
     def _retrieve(self) -> Callable[..., object]:
-        return self._op("retrieve")
+        return self._op("retrieve") or functools.partial(
+            retrieve_table, len(self.SLOTS)
+        )
 
-    def _op(self, verb: str) -> Callable[..., object]:
+    def _op(self, verb: str) -> Callable[..., object] | None:
+        """TensorFlow's, if it has one for this optimizer."""
         name = f"{verb}_tpu_embedding_{self.FIELD}_parameters"
         op: Callable[..., object] | None = getattr(gen_tpu_ops, name, None)
-        if op is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} has no ops of its own that load and retrieve a "
-                "table, which TPUEmbedding wants: use LoadAllTPUEmbeddingParameters "
-                "and RetrieveAllTPUEmbeddingParameters"
-            )
         return op
+
+
+def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+    """Makes [rows, 1] of a slot, where TensorFlow would make [rows, dimension]."""
+    initial = kwargs["initial_value"]
+    shape = (kwargs["shape"][0], 1)
+    kwargs["initial_value"] = functools.partial(initial.func, shape, **initial.keywords)
+    return next_creator(**{**kwargs, "shape": shape})
+
+
+def load_table(
+    slots: tuple[str, ...], *, parameters: tf.Tensor, config: str | None, **rest: Any
+) -> object:
+    """Loads a table of any optimizer: what `LoadTPUEmbedding...Parameters` takes."""
+    values = [rest.pop(slot) for slot in slots]
+    return native.ops().opwright_load_embedding_table(
+        parameters=parameters, slots=values, config=config, **rest
+    )
+
+
+def retrieve_table(slots: int, **arguments: Any) -> tuple[tf.Tensor, ...]:
+    """A table of any optimizer, [rows, dimension], and its slots."""
+    found = native.ops().opwright_retrieve_embedding_table(N=slots, **arguments)
+    return found.parameters, *found.slots
 
 
 def optimizer_wanted(optimizer: object) -> str | None:
@@ -399,9 +453,6 @@ class ProximalYogi(EmbeddingOptimizer):
 
 class Lion(EmbeddingOptimizer):
     """Lion: steps of one size, in the direction of the momentum's sign.
-
-    No op loads a Lion table alone, so `TPUEmbedding` does not take it;
-    `LoadAllTPUEmbeddingParameters` does.
 
     Args:
         learning_rate: constant, or a function that returns it.

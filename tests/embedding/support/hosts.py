@@ -25,6 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from support.embedding_program import row_wise_optimizers
 
 from opwright import tpu
 
@@ -37,6 +38,7 @@ TABLES = {
     "adagrad": (101, 16, 5),
     "adam": (7, 3, 1),
     "ftrl": (50, 4, 2),
+    **dict.fromkeys(row_wise_optimizers(0.1), (33, 5, 2)),
 }
 
 
@@ -118,7 +120,7 @@ def ids_of(step: int, name: str) -> NDArray[np.int64]:
 
 
 class Training:
-    """The program of every host: four tables, an optimizer each, a dense variable."""
+    """The program of every host: tables, an optimizer each, and a dense variable."""
 
     def __init__(
         self,
@@ -137,6 +139,7 @@ class Training:
             "adagrad": tpu_embedding.Adagrad(rate),
             "adam": tpu_embedding.Adam(0.01, lazy_adam=False),
             "ftrl": tpu_embedding.FTRL(0.1),
+            **row_wise_optimizers(rate),
         }
         features = {
             name: tpu_embedding.FeatureConfig(
@@ -166,7 +169,7 @@ class Training:
                 found = self.tables.dequeue()
                 tape.watch(found)
                 score = tf.reduce_sum(found["adagrad"] * self.dense, axis=1)
-                for name in ("sgd", "adam", "ftrl"):
+                for name in [one for one in TABLES if one != "adagrad"]:
                     score += tf.reduce_sum(tf.sin(found[name]), axis=1)
                 loss = tf.reduce_sum(tf.square(score - 1.0)) / BATCH
             of_tables, of_dense = tape.gradient(loss, [found, self.dense])

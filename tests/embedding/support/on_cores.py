@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from support.embedding_program import row_wise_optimizers
 
 from opwright import tpu
 
@@ -26,6 +27,7 @@ OPTIMIZERS = {
     "momentum": embedding.AdagradMomentum(0.1, momentum=0.9),
     "adam": embedding.Adam(lambda: 0.01),
     "ftrl": embedding.FTRL(0.1, l1_regularization_strength=0.01),
+    **row_wise_optimizers(0.1),
 }
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from opwright import tpu
+from opwright_runtime import embedding
 
 tpu_embedding = tf.tpu.experimental.embedding
 
@@ -27,6 +28,22 @@ def table(weights: Weights, name: str, **changes: Any) -> Any:
         name=name,
         **changes,
     )
+
+
+def own_optimizers(rate: float) -> dict[str, Any]:
+    """What TensorFlow has no class for, by its name in the optimizer registry.
+
+    The weights of FrequencyEstimator are estimates, and it is not here.
+    """
+    classes = (getattr(tpu, name) for name in embedding.optimizers.__all__)
+    return {
+        one.FIELD: one(rate) for one in classes if one is not tpu.FrequencyEstimator
+    }
+
+
+def row_wise_optimizers(rate: float) -> dict[str, Any]:
+    """Those whose slots are one value a row."""
+    return {name: one for name, one in own_optimizers(rate).items() if one.ROW_WISE}
 
 
 class Program:

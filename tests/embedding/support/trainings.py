@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embedding.support.program import Program, table, tpu_embedding
-from opwright import tpu
+from embedding.support.program import Program, own_optimizers, table, tpu_embedding
 
 STEPS, SAVED = 8, 5
 
 
 def optimizers() -> dict[str, Any]:
-    """One of each kind of slots, with a learning rate that is a function."""
+    """All kinds of slots, with a learning rate that is a function."""
     return {
         "sgd": tpu_embedding.SGD(0.1),
         "adagrad": tpu_embedding.Adagrad(lambda: 0.1),
         "momentum": tpu_embedding.AdagradMomentum(0.1, momentum=0.9),
         "adam": tpu_embedding.Adam(0.1, lazy_adam=False),
         "ftrl": tpu_embedding.FTRL(0.1, l1_regularization_strength=0.01),
-        "centered": tpu.CenteredRMSProp(0.1, momentum=0.5),
+        **own_optimizers(0.1),
     }
 
 

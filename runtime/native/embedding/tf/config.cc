@@ -1,5 +1,9 @@
 #include "embedding/tf/config.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/checked.h"
 #include "base/tf/status.h"
 #include "tensorflow/core/platform/errors.h"
@@ -20,6 +24,41 @@ void ReadLimits(const ClippingLimits& limits, float* ends) {
   if (limits.has_upper()) ends[1] = limits.upper().value();
 }
 
+const OptimizerTraits* FindTraits(absl::string_view field) {
+  for (const OptimizerTraits& traits : kOptimizerRegistry) {
+    if (field == traits.field) return &traits;
+  }
+  return nullptr;
+}
+
+// What a program's name begins with that stands for an optimizer without a message of its own.
+constexpr absl::string_view kNamedPrograms = "opwright.";
+
+// The optimizer that a program names. Its hyperparameters are the program's attributes.
+absl::Status ReadNamedProgram(const xla::HloModuleProto& program, const std::string& where,
+                              TableConfig* table) {
+  const OptimizerTraits* const traits =
+      FindTraits(absl::StripPrefix(program.name(), kNamedPrograms));
+  const OptimizationParameters parameters;
+  if (!traits || parameters.GetDescriptor()->FindFieldByName(traits->field)) {
+    return absl::UnimplementedError(
+        absl::StrCat(where, ": there is no optimizer '", program.name(), "'"));
+  }
+  table->optimizer = traits->optimizer;
+  const auto& attributes = program.frontend_attributes().map();
+  for (int i = 0; i < kMaxHyper && traits->hyper[i].name; ++i) {
+    const auto found = attributes.find(traits->hyper[i].name);
+    if (found == attributes.end() ||
+        !absl::SimpleAtof(found->second, &table->hyper.values[i])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": ", traits->field, " must have the attribute ", traits->hyper[i].name,
+          ", a number; it has ",
+          found == attributes.end() ? "none" : absl::StrCat("'", found->second, "'")));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The optimizer whose message is set, with the values of the fields that its traits name.
 absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::string& where,
                            TableConfig* table) {
@@ -29,10 +68,13 @@ absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::
   if (!set) {
     return absl::InvalidArgumentError(where + ": optimization_parameters names no optimizer");
   }
-  const OptimizerTraits* traits = nullptr;
-  for (int i = 0; i < kOptimizers; ++i) {
-    if (set->name() == kOptimizerRegistry[i].field) traits = &kOptimizerRegistry[i];
+  if (parameters.has_user_defined_program()) {
+    const auto& program = parameters.user_defined_program().program();
+    if (absl::StartsWith(program.name(), kNamedPrograms)) {
+      return ReadNamedProgram(program, where, table);
+    }
   }
+  const OptimizerTraits* const traits = FindTraits(set->name());
   if (!traits) {
     return absl::UnimplementedError(where + ": the optimizer " + std::string(set->name()) +
                                     " is not known");
@@ -50,8 +92,7 @@ absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::
                                  ? message.GetReflection()->GetBool(message, field)
                                  : message.GetReflection()->GetFloat(message, field);
   }
-  table->every_row = (parameters.has_adam() && parameters.adam().use_non_lazy_adam()) ||
-                     (parameters.has_lion() && parameters.lion().use_non_lazy_lion());
+  table->every_row = traits->non_lazy() >= 0 && table->hyper.values[traits->non_lazy()] != 0;
   if (parameters.has_user_defined_program()) {
     // A program takes gradients and all state, and returns the state.
     const auto& shape = parameters.user_defined_program().program().host_program_shape();

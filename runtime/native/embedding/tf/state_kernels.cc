@@ -12,6 +12,8 @@
 #include "embedding/cpu/rows.h"
 #include "embedding/tf/device.h"
 #include "embedding/tf/system.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace opwright::embedding {
@@ -53,10 +55,15 @@ class StateOp : public ConfiguredOp<AsyncOpKernel> {
                    configuration.shard_by_remainder);
   }
 
+  // Of the weights (slot -1) or of a slot.
+  TensorShape ShapeOf(const Configuration& configuration, int64_t table, int64_t slot) const {
+    return TensorShape(
+        {RowsOf(configuration, table).count, configuration.tables[table].columns(slot)});
+  }
+
   absl::Status CheckShape(const std::string& argument, const Configuration& configuration,
-                          int64_t table, const Tensor& tensor) const {
-    const TensorShape shape(
-        {RowsOf(configuration, table).count, configuration.tables[table].dimension});
+                          int64_t table, int64_t slot, const Tensor& tensor) const {
+    const TensorShape shape = ShapeOf(configuration, table, slot);
     if (tensor.shape() == shape) return absl::OkStatus();
     return Invalid(argument,
                    absl::StrCat("shard ", shard_, " of ", shards_, " of ",
@@ -64,26 +71,51 @@ class StateOp : public ConfiguredOp<AsyncOpKernel> {
                                 shape.DebugString(), ", has ", tensor.shape().DebugString()));
   }
 
-  // Whether values, [rows, dimension] of a shard of a table or empty, may be loaded.
+  // Whether values, a matrix of a shard's rows or empty, may be loaded.
   Status CheckValues(DeviceContext* exec, const Configuration& configuration, int64_t table,
                      Range range, const Tensor& tensor, const std::string& argument) const {
     const std::optional<Outside> found =
         FindOutside(*exec, range, tensor.NumElements(), tensor.flat<float>().data());
     if (!found) return {};
-    const int64_t dimension = configuration.tables[table].dimension;
+    const int64_t columns = tensor.dim_size(1);
     const Shard rows = RowsOf(configuration, table);
     return InvalidArgumentError(
         absl::StrCat(argument, ": ", Describe(configuration, table), " must be ", Words(range),
-                     " throughout, row ", rows.first + found->at / dimension * rows.step,
-                     ", column ", found->at % dimension, " is ", Number(found->value)));
+                     " throughout, row ", rows.first + found->at / columns * rows.step,
+                     ", column ", found->at % columns, " is ", Number(found->value)));
   }
 
  private:
   int64_t shards_, shard_;
 };
 
-// Load and Retrieve of one optimizer: the op's name says which, its arguments are the
-// parameters and that optimizer's slots.
+// TensorFlow has no such op for some optimizers, and none for those of opwright. These two are
+// for every optimizer.
+REGISTER_OP("OpwrightLoadEmbeddingTable")
+    .Input("parameters: float")
+    .Input("slots: N * float")  // In the order of the optimizer's traits.
+    .Attr("N: int >= 0")
+    .Attr("table_id: int = -1")
+    .Attr("table_name: string = ''")
+    .Attr("num_shards: int")
+    .Attr("shard_id: int")
+    .Attr("config: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+REGISTER_OP("OpwrightRetrieveEmbeddingTable")
+    .Output("parameters: float")
+    .Output("slots: N * float")
+    .Attr("N: int >= 0")
+    .Attr("table_id: int = -1")
+    .Attr("table_name: string = ''")
+    .Attr("num_shards: int")
+    .Attr("shard_id: int")
+    .Attr("config: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
+
+// Load and Retrieve of one table: its arguments are the parameters and the optimizer's slots.
+// The name of an op of TensorFlow says which optimizer.
 class OneTableOp : public StateOp {
  public:
   explicit OneTableOp(OpKernelConstruction* context) : StateOp(context) {
@@ -101,12 +133,14 @@ class OneTableOp : public StateOp {
         traits_ = &traits;
       }
     }
-    OP_REQUIRES(context, traits_, absl::InternalError("no optimizer of this name"));
+    OP_REQUIRES(context, traits_ || absl::StartsWith(type_string(), "Opwright"),
+                absl::InternalError("no optimizer of this name"));
   }
 
  protected:
-  // The table, which must have this op's optimizer.
-  absl::Status FindTable(const Configuration& configuration, int64_t* found) const {
+  // The table, which must have this op's optimizer and so many slots.
+  absl::Status FindTable(const Configuration& configuration, int64_t slots,
+                         int64_t* found) const {
     const int64_t count = static_cast<int64_t>(configuration.tables.size());
     *found = table_;
     if (!name_.empty()) {
@@ -119,20 +153,28 @@ class OneTableOp : public StateOp {
       return Invalid("table_id", absl::StrCat("must be in [0, ", count, "), is ", *found));
     }
     const TableConfig& table = configuration.tables[*found];
-    if (table.optimizer != traits_->optimizer) {
+    if (traits_ && table.optimizer != traits_->optimizer) {
       return absl::InvalidArgumentError(
           absl::StrCat(Describe(configuration, *found), " has the optimizer ",
                        TraitsOf(table.optimizer).field, ", this op is for ", traits_->field));
     }
+    if (table.slots() != slots) {
+      return Invalid("slots",
+                     absl::StrCat(Describe(configuration, *found), " has the optimizer ",
+                                  TraitsOf(table.optimizer).field, " with ", table.slots(),
+                                  " slots, not ", slots));
+    }
     return absl::OkStatus();
   }
 
-  const OptimizerTraits& traits() const { return *traits_; }
+  static std::string ArgumentOf(const TableConfig& table, int64_t slot) {
+    return slot < 0 ? "parameters" : table.slot_name(slot);
+  }
 
  private:
   int64_t table_;
   std::string name_;
-  const OptimizerTraits* traits_ = nullptr;
+  const OptimizerTraits* traits_ = nullptr;  // Null: of any optimizer.
 };
 
 class LoadOp : public OneTableOp {
@@ -145,17 +187,18 @@ class LoadOp : public OneTableOp {
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     int64_t table;
-    TF_RETURN_IF_ERROR(FindTable(configuration, &table));
+    TF_RETURN_IF_ERROR(FindTable(configuration, context->num_inputs() - 1, &table));
+    const TableConfig& config = configuration.tables[table];
     for (int i = 0; i < context->num_inputs(); ++i) {
-      TF_RETURN_IF_ERROR(CheckShape(i == 0 ? "parameters" : traits().slots[i - 1].name,
-                                    configuration, table, context->input(i)));
+      TF_RETURN_IF_ERROR(CheckShape(ArgumentOf(config, i - 1), configuration, table, i - 1,
+                                    context->input(i)));
     }
     DeviceContext exec(context);
     TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
       for (int i = 0; i < context->num_inputs(); ++i) {
-        OPWRIGHT_RETURN_IF_ERROR(
-            CheckValues(&exec, configuration, table, traits().range(i - 1), context->input(i),
-                        i == 0 ? "parameters" : traits().slots[i - 1].name));
+        OPWRIGHT_RETURN_IF_ERROR(CheckValues(&exec, configuration, table,
+                                             TraitsOf(config.optimizer).range(i - 1),
+                                             context->input(i), ArgumentOf(config, i - 1)));
       }
       for (int i = 0; i < context->num_inputs(); ++i) {
         OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, table, i - 1, RowsOf(configuration, table),
@@ -177,13 +220,13 @@ class RetrieveOp : public OneTableOp {
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     int64_t table;
-    TF_RETURN_IF_ERROR(FindTable(configuration, &table));
+    TF_RETURN_IF_ERROR(FindTable(configuration, context->num_outputs() - 1, &table));
     const Shard rows = RowsOf(configuration, table);
     std::vector<float*> outputs(context->num_outputs());
     for (int i = 0; i < context->num_outputs(); ++i) {
       Tensor* output;
-      TF_RETURN_IF_ERROR(context->allocate_output(
-          i, TensorShape({rows.count, configuration.tables[table].dimension}), &output));
+      TF_RETURN_IF_ERROR(
+          context->allocate_output(i, ShapeOf(configuration, table, i - 1), &output));
       outputs[i] = output->flat<float>().data();
     }
     DeviceContext exec(context);
@@ -260,12 +303,12 @@ class LoadAllOp : public AllTablesOp {
       const Tensor& tensor = lists[i][t];
       const std::string argument = ArgumentName(i, t);
       if (i <= table.slots()) {
-        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, tensor));
+        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, i - 1, tensor));
         continue;
       }
       if (tensor.NumElements() == 0) continue;
       if (i == table.slots() + 1 && table.accumulate) {
-        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, tensor));
+        TF_RETURN_IF_ERROR(CheckShape(argument, configuration, t, -1, tensor));
         continue;
       }
       return Invalid(argument, absl::StrCat(Describe(configuration, t), " has no more than ",
@@ -312,13 +355,15 @@ class RetrieveAllOp : public AllTablesOp {
     std::vector<Tensor*> accumulators;
     for (int t = 0; t < lists[0].size(); ++t) {
       const TableConfig& table = configuration.tables[t];
-      const TensorShape shape({RowsOf(configuration, t).count, table.dimension});
       for (int i = 0; i <= kMaxSlots; ++i) {
         const bool state = i <= table.slots();
         const bool accumulator = i == table.slots() + 1 && table.accumulate;
         Tensor* output;
-        TF_RETURN_IF_ERROR(
-            lists[i].allocate(t, state || accumulator ? shape : TensorShape({0, 0}), &output));
+        TF_RETURN_IF_ERROR(lists[i].allocate(t,
+                                             state         ? ShapeOf(configuration, t, i - 1)
+                                             : accumulator ? ShapeOf(configuration, t, -1)
+                                                           : TensorShape({0, 0}),
+                                             &output));
         if (state) outputs[t].push_back(output->flat<float>().data());
         if (accumulator) accumulators.push_back(output);
       }
@@ -361,6 +406,10 @@ REGISTER_OPTIMIZER("ProximalAdagrad", HOST("accumulators"));
 REGISTER_OPTIMIZER("ProximalYogi", HOST("v") HOST("m"));
 REGISTER_OPTIMIZER("RMSProp", HOST("ms") HOST("mom"));
 REGISTER_OPTIMIZER("StochasticGradientDescent", );
+
+OPWRIGHT_REGISTER("OpwrightLoadEmbeddingTable", HOST("parameters") HOST("slots"), LoadOp);
+OPWRIGHT_REGISTER("OpwrightRetrieveEmbeddingTable", HOST("parameters") HOST("slots"),
+                  RetrieveOp);
 
 #define SOME HOST("parameters") HOST("auxiliary1") HOST("auxiliary2") HOST("auxiliary3")
 #define ALL SOME HOST("auxiliary4") HOST("auxiliary5") HOST("auxiliary6") HOST("auxiliary7")
