@@ -50,6 +50,7 @@ enum class Optimizer : int32_t {
   kOnlineYogi,
   kUserDefinedProgram,
   kAssign,
+  kRowWiseAdagrad,
 };
 // TensorFlow's own limit, which LoadAll's and RetrieveAll's arguments come from.
 constexpr int kMaxSlots = 7;
@@ -280,6 +281,14 @@ inline constexpr OptimizerTraits kOptimizerRegistry[] = {
      nullptr},
     {Optimizer::kUserDefinedProgram, "user_defined_program", nullptr, {}, {}, nullptr, nullptr},
     {Optimizer::kAssign, "assign", nullptr, {}, {}, nullptr, nullptr},
+    {Optimizer::kRowWiseAdagrad,
+     "row_wise_adagrad",
+     nullptr,
+     {{"accumulators", Range::kNotNegative}},
+     {{"epsilon", Range::kNotNegative}},
+     "a += mean(g^2) over the row; w -= lr*g/(sqrt(a) + epsilon)",
+     "FBGEMM, EXACT_ROWWISE_ADAGRAD; TorchRec, RowWiseAdagrad",
+     /*row_wise=*/true},
 };
 constexpr int kOptimizers = static_cast<int>(std::size(kOptimizerRegistry));
 
@@ -636,6 +645,21 @@ struct Lion {
   }
 };
 
+struct RowWiseAdagrad : RowRule {
+  using F = float;
+  static constexpr int kSlots = 1;
+  static constexpr int kEpsilon = HyperIndex<Optimizer::kRowWiseAdagrad>("epsilon");
+  F lr, epsilon;
+  OPWRIGHT_RULE explicit RowWiseAdagrad(const Hyper& h)
+      : lr(h.learning_rate), epsilon(Epsilon(h.values[kEpsilon])) {}
+  OPWRIGHT_RULE void UpdateSlots(double mean_square, F* s) const {
+    s[0] = static_cast<F>(Capped(s[0] + mean_square));
+  }
+  OPWRIGHT_RULE void operator()(F g, F& w, const F* s) const {
+    w -= lr * g / (Sqrt(Positive(s[0])) + epsilon);
+  }
+};
+
 }  // namespace rules
 
 // Calls `visit(Tag<Rule>())` with the optimizer's rule; false if it has none. What is a
@@ -660,6 +684,7 @@ constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
     case Optimizer::kFrequencyEstimator: visit(Tag<rules::FrequencyEstimator>()); return true;
     case Optimizer::kProximalYogi: visit(Tag<rules::ProximalYogi>()); return true;
     case Optimizer::kLion: visit(Tag<rules::Lion>()); return true;
+    case Optimizer::kRowWiseAdagrad: visit(Tag<rules::RowWiseAdagrad>()); return true;
     default: return false;
   }
 }

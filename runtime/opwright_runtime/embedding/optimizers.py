@@ -29,6 +29,7 @@ __all__ = [
     "ProximalAdagrad",
     "ProximalYogi",
     "RMSProp",
+    "RowWiseAdagrad",
 ]
 
 Rate: TypeAlias = Callable[[], Any]
@@ -475,3 +476,30 @@ class Lion(EmbeddingOptimizer):
     ) -> None:
         rule = {"beta1": beta1, "beta2": beta2, "use_non_lazy_lion": use_non_lazy_lion}
         super().__init__(learning_rate, rule, {}, common)
+
+
+class RowWiseAdagrad(EmbeddingOptimizer):
+    """Adagrad with one accumulator a row, of the mean of squared gradients.
+
+    FBGEMM's EXACT_ROWWISE_ADAGRAD. It runs on the CPU; a TPU has no such optimizer.
+
+    Args:
+        learning_rate: constant, or a function that returns it.
+        initial_accumulator_value: what the accumulators start with, at least 0.
+        epsilon: added to the root of an accumulator.
+        common: as `Common` describes.
+    """
+
+    FIELD = "row_wise_adagrad"
+    SLOTS = ("accumulators",)
+    ROW_WISE = True
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        initial_accumulator_value: float = 0.0,
+        epsilon: float = 1e-8,
+        **common: Unpack[Common],
+    ) -> None:
+        initial = {"accumulators": initial_accumulator_value}
+        super().__init__(learning_rate, {"epsilon": epsilon}, initial, common)

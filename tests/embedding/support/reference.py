@@ -137,6 +137,14 @@ def proximal_yogi(
     return shrink(w - eta * m, eta * h.l1) / (1 + eta * h.l2), v, m
 
 
+def row_wise_adagrad(
+    h: Any, lr: float, g: Array, w: Array, a: Array
+) -> tuple[Array, ...]:
+    """FBGEMM's EXACT_ROWWISE_ADAGRAD; a is [rows, 1]."""
+    a = a + (g**2).sum(1, keepdims=True) / g.shape[1]
+    return w - lr * quotient(g, np.sqrt(a) + h.epsilon), a
+
+
 def frequency_estimator(
     h: Any, step: float, g: Array, w: Array, last: Array
 ) -> tuple[Array, ...]:
@@ -283,6 +291,12 @@ RULES = {
     ),
     "proximal_adagrad": Rule(
         proximal_adagrad, {"accumulators": positive}, {"l1": L1, "l2": L2}
+    ),
+    "row_wise_adagrad": Rule(
+        row_wise_adagrad,
+        {"accumulators": positive},
+        {"epsilon": EPSILON},
+        row_wise=True,
     ),
     "proximal_yogi": Rule(
         proximal_yogi,
