@@ -54,7 +54,7 @@ template <class To, class From>
 
 // The element of a container at a signed index.
 template <class Container>
-decltype(auto) ItemOf(Container& container, int64_t index) {
+decltype(auto) At(Container& container, int64_t index) {
   return container[static_cast<size_t>(index)];
 }
 

@@ -73,7 +73,7 @@ TEST(Checked, NarrowTakesWhatHasTheValue) {
 
 TEST(Checked, ItemOfHasASign) {
   int items[] = {1, 2, 3};
-  ItemOf(items, int64_t{2}) = 5;
+  At(items, int64_t{2}) = 5;
   EXPECT_EQ(items[2], 5);
 }
 

@@ -27,8 +27,8 @@ class Builder {
       : exec_(exec),
         configuration_(configuration),
         feature_(feature),
-        config_(ItemOf(configuration.features, feature)),
-        table_(ItemOf(configuration.tables, config_.table)),
+        config_(At(configuration.features, feature)),
+        table_(At(configuration.tables, config_.table)),
         samples_(config_.samples()) {}
 
   // Checks sizes and takes ids and weights; where they go is the caller's next question.
@@ -237,7 +237,7 @@ Status FromIndices(const Builder& builder, const FeatureConfig& feature, const L
   for (int64_t i = 0; i < lookups.ids.size; ++i) {
     int64_t sample = 0;
     for (int64_t d = 0; d < dims; ++d) {
-      const int64_t at = lookups.where[i * rank + d], size = ItemOf(feature.shape, d);
+      const int64_t at = lookups.where[i * rank + d], size = At(feature.shape, d);
       const bool sequence = dims > 1 && d == dims - 1;
       if (at < 0 || (at >= size && !sequence)) {
         return builder.Bad("indices must lie in the output's shape " +
@@ -276,7 +276,7 @@ bool Batch::on_device() const {
 
 bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
                      const Lookups& lookups) {
-  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  const FeatureConfig& config = At(configuration.features, feature);
   const int64_t samples = config.samples(), count = lookups.ids.size;
   const int64_t places = lookups.where.size;
   const Floats& weights = lookups.weights;
@@ -295,14 +295,14 @@ bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
 Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
                     Combiner combiner) {
   Bags bags;
-  bags.samples = ItemOf(configuration.features, feature).samples();
+  bags.samples = At(configuration.features, feature).samples();
   bags.on_device = std::make_unique<const DeviceLookups>(DeviceLookups{lookups, combiner});
   return bags;
 }
 
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner, ExecutionContext* exec) {
-  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  const FeatureConfig& config = At(configuration.features, feature);
   Builder builder(configuration, feature, exec);
   const int64_t samples = builder.samples();
   std::unique_ptr<int64_t[]> splits;

@@ -30,7 +30,7 @@ Status Bad(const std::string& problem) { return InvalidArgumentError(problem); }
 }  // namespace
 
 Combiner PackedBags::combiner(int64_t table) const {
-  return combiners.empty() ? Combiner::kSum : ItemOf(combiners, table);
+  return combiners.empty() ? Combiner::kSum : At(combiners, table);
 }
 
 int64_t PackedBags::count(int64_t feature) const {
@@ -96,14 +96,14 @@ bool UnpackedBags::TakeOffsets(const PackedBags& bags, int64_t first, int64_t sa
 
 bool UnpackedBags::Take(const Configuration& configuration, const PackedBags& bags,
                         int64_t feature, int64_t first, int64_t end) {
-  const int64_t table = ItemOf(configuration.features, feature).table, samples = end - first;
+  const int64_t table = At(configuration.features, feature).table, samples = end - first;
   const Combiner combiner = bags.combiner(table);
   weighted_ = bags.weights != nullptr;
   scaled_ = combiner != Combiner::kSum;
   int64_t begin, count;
   if (!TakeOffsets(bags, feature * bags.samples + first, samples, &begin, &count)) return false;
   const Ints ids = Slice(bags.ids, begin, count);
-  const int64_t rows = ItemOf(configuration.tables, table).rows;
+  const int64_t rows = At(configuration.tables, table).rows;
   int64_t* const indices = indices_.For(count);
   if (!(ids.wide ? CopyIds(static_cast<const int64_t*>(ids.data), count, rows, indices)
                  : CopyIds(static_cast<const int32_t*>(ids.data), count, rows, indices))) {
@@ -117,12 +117,12 @@ bool UnpackedBags::Take(const Configuration& configuration, const PackedBags& ba
 Status WhyNot(const Configuration& configuration, const PackedBags& bags) {
   const Ints& given = bags.row_splits;
   std::vector<int64_t> splits(static_cast<size_t>(given.size));
-  for (int64_t i = 0; i < given.size; ++i) ItemOf(splits, i) = given[i];
+  for (int64_t i = 0; i < given.size; ++i) At(splits, i) = given[i];
   if (!splits.empty() && splits.front() != 0) {
     return Bad("row_splits: must begin with 0, begin with " + Text(splits.front()));
   }
   for (int64_t i = 1; i < given.size; ++i) {
-    const int64_t before = ItemOf(splits, i - 1), split = ItemOf(splits, i);
+    const int64_t before = At(splits, i - 1), split = At(splits, i);
     if (split < before) {
       return Bad("row_splits: must not descend, split " + Text(i) + " is " + Text(split) +
                  " after " + Text(before));
@@ -138,12 +138,12 @@ Status WhyNot(const Configuration& configuration, const PackedBags& bags) {
     FeatureConfig& config = free.features[f];
     config.shape = {bags.samples};
     const int64_t feature = static_cast<int64_t>(f), first = feature * bags.samples;
-    const int64_t begin = splits.empty() ? first : ItemOf(splits, first);
+    const int64_t begin = splits.empty() ? first : At(splits, first);
     const int64_t end =
-        splits.empty() ? first + bags.samples : ItemOf(splits, first + bags.samples);
+        splits.empty() ? first + bags.samples : At(splits, first + bags.samples);
     std::vector<int64_t> own;
     for (int64_t s = 0; s <= bags.samples; ++s) {
-      own.push_back(splits.empty() ? s : ItemOf(splits, first + s) - begin);
+      own.push_back(splits.empty() ? s : At(splits, first + s) - begin);
     }
     Lookups lookups;
     lookups.form = Lookups::Form::kSplits;

@@ -27,7 +27,7 @@ struct Packed {
       input.splits.push_back(0);
       for (int64_t s = 0; s < bags.samples; ++s) {
         for (int64_t n = split ? random.Below(6) : 1; n > 0; --n) {
-          input.ids.push_back(random.Below(ItemOf(from.tables, table).rows));
+          input.ids.push_back(random.Below(At(from.tables, table).rows));
           if (weighted) input.weights.push_back(random.Uniform() + 0.75);
         }
         input.splits.push_back(static_cast<int64_t>(input.ids.size()));
@@ -40,7 +40,7 @@ struct Packed {
         weights.push_back(static_cast<float>(weight));
         weight = weights.back();
       }
-      columns += ItemOf(from.tables, table).dimension;
+      columns += At(from.tables, table).dimension;
     }
     narrow_ids.assign(ids.begin(), ids.end());
     narrow_splits.assign(splits.begin(), splits.end());
@@ -78,7 +78,7 @@ TEST(Packed, FeaturesLieSideBySide) {
     const Packed packed(random, configuration, random.Below(3) != 0);
     Model model(packed.configuration);
     for (int64_t t = 0; t < static_cast<int64_t>(configuration.tables.size()); ++t) {
-      const TableConfig& table = ItemOf(configuration.tables, t);
+      const TableConfig& table = At(configuration.tables, t);
       std::vector<float> values(static_cast<size_t>(table.rows * table.dimension));
       for (float& value : values) value = static_cast<float>(random.Uniform());
       std::copy(values.begin(), values.end(), model.At(t, -1, 0));
@@ -96,16 +96,16 @@ TEST(Packed, FeaturesLieSideBySide) {
     EXPECT_OK(store->LookUpPacked(&exec, bags, out.data()));
     int64_t first = 0;
     for (int64_t f = 0; f < static_cast<int64_t>(configuration.features.size()); ++f) {
-      const int64_t t = ItemOf(configuration.features, f).table;
-      const int64_t dimension = ItemOf(configuration.tables, t).dimension;
+      const int64_t t = At(configuration.features, f).table;
+      const int64_t dimension = At(configuration.tables, t).dimension;
       const Combiner combiner = bags.combiner(t);
       const Bags alone =
-          Value(MakeBags(packed.configuration, f, ItemOf(packed.inputs, f).View(), combiner));
+          Value(MakeBags(packed.configuration, f, At(packed.inputs, f).View(), combiner));
       const std::vector<float> expected = model.Lookup(f, alone);
       for (int64_t s = 0; s < bags.samples; ++s) {
         for (int64_t k = 0; k < dimension; ++k) {
-          EXPECT(Near(ItemOf(expected, s * dimension + k),
-                      ItemOf(out, s * packed.columns + first + k)));
+          EXPECT(
+              Near(At(expected, s * dimension + k), At(out, s * packed.columns + first + k)));
         }
       }
       first += dimension;
@@ -208,15 +208,15 @@ TEST(LookupPlan, ThreadsBeginAtIntervalsAndNothingIsLeftOut) {
     const LookupPlan plan(features, threads);
     std::vector<int64_t> begun;  // Features, as threads come to them.
     for (const LookupPart& part : plan.parts()) {
-      int64_t& end = ItemOf(done, part.feature);
+      int64_t& end = At(done, part.feature);
       EXPECT_EQ(part.first, end);
       EXPECT_EQ(part.first < part.end, true);
       end = part.end;
       if (part.first == 0) begun.push_back(part.feature);
     }
-    for (int64_t f = 0; f < count; ++f) EXPECT_EQ(ItemOf(done, f), ItemOf(features, f).samples);
+    for (int64_t f = 0; f < count; ++f) EXPECT_EQ(At(done, f), At(features, f).samples);
     const int64_t interval = (count + threads - 1) / threads;
-    for (int64_t i = 0; i * interval < count; ++i) EXPECT_EQ(ItemOf(begun, i), i * interval);
+    for (int64_t i = 0; i * interval < count; ++i) EXPECT_EQ(At(begun, i), i * interval);
   }
 }
 

@@ -75,7 +75,7 @@ Status CheckFeatures(const Configuration& configuration) {
       return InvalidArgumentError(where + ": table_id must be in [0, " + Text(used.size()) +
                                   "), is " + Text(feature.table));
     }
-    ItemOf(used, feature.table) = true;
+    At(used, feature.table) = true;
     if (feature.shape.empty())
       return InvalidArgumentError(where + ": input_shape must not be empty");
     if (feature.shape.size() > kMaxDimensions) {
@@ -92,7 +92,7 @@ Status CheckFeatures(const Configuration& configuration) {
       samples *= size;
     }
     all += samples;
-    const TableConfig& table = ItemOf(configuration.tables, feature.table);
+    const TableConfig& table = At(configuration.tables, feature.table);
     OPWRIGHT_RETURN_IF_ERROR(
         CheckSamples(samples, all, table.dimension, where, "its input_shape"));
   }
@@ -266,11 +266,11 @@ Status Complete(Configuration* configuration) {
 }
 
 std::string Describe(const Configuration& configuration, int64_t table) {
-  return "table " + Text(table) + " ('" + ItemOf(configuration.tables, table).name + "')";
+  return "table " + Text(table) + " ('" + At(configuration.tables, table).name + "')";
 }
 
 std::string DescribeFeature(const Configuration& configuration, int64_t feature) {
-  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  const FeatureConfig& config = At(configuration.features, feature);
   return "feature " + Text(feature) + " ('" + config.name + "') of " +
          Describe(configuration, config.table);
 }

@@ -56,7 +56,7 @@ std::string QuantizationOf(const Quantization& quantization) {
 }
 
 void AddTable(const Configuration& configuration, int64_t t, std::vector<Setting>* settings) {
-  const TableConfig& table = ItemOf(configuration.tables, t);
+  const TableConfig& table = At(configuration.tables, t);
   const OptimizerTraits& traits = TraitsOf(table.optimizer);
   const std::string of = " of " + Describe(configuration, t);
   const auto add = [&](const std::string& name, std::string value) {
@@ -82,7 +82,7 @@ void AddTable(const Configuration& configuration, int64_t t, std::vector<Setting
 }
 
 void AddFeature(const Configuration& configuration, int64_t f, std::vector<Setting>* settings) {
-  const FeatureConfig& feature = ItemOf(configuration.features, f);
+  const FeatureConfig& feature = At(configuration.features, f);
   const std::string of = " of feature " + Text(f) + " ('" + feature.name + "')";
   settings->push_back({"name of feature " + Text(f), feature.name});
   settings->push_back({"table" + of, Text(feature.table)});
@@ -153,7 +153,7 @@ Status Compare(Exchange* exchange, const std::vector<Setting>& own,
   const std::string own_host = exchange->Describe(exchange->host());
   Buffers out, in;
   for (int64_t h = 0; h < exchange->hosts(); ++h) {
-    const int64_t bytes = h == exchange->host() ? 0 : ItemOf(greetings, h).bytes;
+    const int64_t bytes = h == exchange->host() ? 0 : At(greetings, h).bytes;
     out.push_back(exchange->Allocate(bytes == 0 ? 0 : static_cast<int64_t>(text.size())));
     in.push_back(exchange->Allocate(bytes));
     if (out.back().size > 0) std::memcpy(out.back().data, text.data(), text.size());
@@ -161,7 +161,7 @@ Status Compare(Exchange* exchange, const std::vector<Setting>& own,
   OPWRIGHT_RETURN_IF_ERROR(exchange->AllToAll(Channel::kConfigurations, 1, out, in));
   std::string found;
   for (int64_t h = 0; h < exchange->hosts(); ++h) {
-    const Exchange::Buffer& one = ItemOf(in, h);
+    const Exchange::Buffer& one = At(in, h);
     if (h == exchange->host() || std::string(one.data, one.data + one.size) == text) continue;
     found += (found.empty() ? "" : "; ") + DifferencesOf(SettingsIn(one.data, one.size), own,
                                                          exchange->Describe(h), own_host);
@@ -207,7 +207,7 @@ Status Handshake(Exchange* exchange, const Configuration& configuration) {
   OPWRIGHT_RETURN_IF_ERROR(SwapGreetings(exchange, greeting, &greetings));
   bool differ = false, comparable = true;
   for (int64_t h = 0; h < exchange->hosts(); ++h) {
-    const Greeting& other = ItemOf(greetings, h);
+    const Greeting& other = At(greetings, h);
     if (other.protocol != kHostProtocol) {
       return InvalidArgumentError(exchange->Describe(h) + " sends version " +
                                   Text(other.protocol) + " of the messages between hosts, " +

@@ -47,8 +47,8 @@ class HostsStore : public DistributedStore {
 
   Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                const float* from) override {
-    const int64_t columns = ItemOf(whole_->tables, table).columns(slot);
-    const Shard own = ItemOf(shardings_, table).ShardOf(host());
+    const int64_t columns = At(whole_->tables, table).columns(slot);
+    const Shard own = At(shardings_, table).ShardOf(host());
     const int64_t most = RowsInPart(columns);
     const auto part = Array<float>(most * columns);
     int64_t first = 0, count = 0;
@@ -77,23 +77,23 @@ class HostsStore : public DistributedStore {
   // Rows of this host are read without the others. All other rows are gathered from all hosts.
   Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
               float* to) override {
-    const RowSharding& sharding = ItemOf(shardings_, table);
+    const RowSharding& sharding = At(shardings_, table);
     const Shard own = sharding.ShardOf(host());
     if (rows.count == own.count && rows.first == own.first &&
         (rows.step == own.step || rows.count == 1)) {
       return local_->Read(exec, table, slot, {own.count, 0, 1}, to);
     }
     OPWRIGHT_RETURN_IF_ERROR(request_queue_->EnsureHandshake());
-    const int64_t columns = ItemOf(whole_->tables, table).columns(slot);
+    const int64_t columns = At(whole_->tables, table).columns(slot);
     const int64_t bytes = columns * static_cast<int64_t>(sizeof(float));
     const int64_t part = RowsInPart(columns);
     for (int64_t first = 0; first < rows.count; first += part) {
       const int64_t end = std::min(rows.count, first + part);
       std::vector<int64_t> counts(static_cast<size_t>(hosts()));
       for (int64_t i = first; i < end; ++i) {
-        ++ItemOf(counts, sharding.HostOf(rows.first + i * rows.step));
+        ++At(counts, sharding.HostOf(rows.first + i * rows.step));
       }
-      const Buffer mine = exchange_->Allocate(ItemOf(counts, host()) * bytes);
+      const Buffer mine = exchange_->Allocate(At(counts, host()) * bytes);
       char* next = mine.data;
       Shard run{0, 0, 1};
       const auto read = [&] {
@@ -115,13 +115,13 @@ class HostsStore : public DistributedStore {
       const Buffers out(static_cast<size_t>(hosts()), mine);
       Buffers in;
       for (int64_t h = 0; h < hosts(); ++h) {
-        in.push_back(h == host() ? mine : exchange_->Allocate(ItemOf(counts, h) * bytes));
+        in.push_back(h == host() ? mine : exchange_->Allocate(At(counts, h) * bytes));
       }
       OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kTables, reads_++, out, in));
       std::vector<const char*> from;
       for (const Buffer& buffer : in) from.push_back(buffer.data);
       for (int64_t i = first; i < end; ++i) {
-        const char*& at = ItemOf(from, sharding.HostOf(rows.first + i * rows.step));
+        const char*& at = At(from, sharding.HostOf(rows.first + i * rows.step));
         std::memcpy(to + i * columns, at, static_cast<size_t>(bytes));
         at += bytes;
       }
@@ -148,9 +148,9 @@ class HostsStore : public DistributedStore {
     Buffers out, in;
     request_queue_->AllocateBuffers(batch, 0, &out, &in);
     for (int64_t h = 0; h < hosts(); ++h) {
-      const PreparedBatch& request = *ItemOf(*incoming, h);
+      const PreparedBatch& request = *At(*incoming, h);
       OPWRIGHT_RETURN_IF_ERROR(
-          local_->Lookup(exec, request, Tables(ItemOf(out, h), UnitsOf(request)).data()));
+          local_->Lookup(exec, request, Tables(At(out, h), UnitsOf(request)).data()));
     }
     OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(batch, Channel::kRows, {}, out, in));
     // The units of a table, one after the other: a small table, which bags are looked up in.
@@ -159,12 +159,12 @@ class HostsStore : public DistributedStore {
       units.push_back(exec->Allocate<float>(batch.Units(t) * whole_->tables[t].dimension));
     }
     exec->For(hosts(), [&](int64_t h) {
-      const std::vector<float*> from = Tables(ItemOf(in, h), UnitsOf(batch, h));
+      const std::vector<float*> from = Tables(At(in, h), UnitsOf(batch, h));
       for (size_t t = 0; t < whole_->tables.size(); ++t) {
         const int64_t dimension = whole_->tables[t].dimension;
         const int64_t count = batch.Units(t, h);
         if (count == 0) continue;
-        std::memcpy(units[t] + ItemOf(batch.plan().begins[t], h) * dimension, from[t],
+        std::memcpy(units[t] + At(batch.plan().begins[t], h) * dimension, from[t],
                     static_cast<size_t>(count * dimension) * sizeof(float));
       }
     });
@@ -203,8 +203,8 @@ class HostsStore : public DistributedStore {
       std::vector<std::vector<float*>> sums;  // By host and table.
       for (int64_t h = 0; h < hosts(); ++h) {
         const std::vector<int64_t> units = UnitsOf(batch, h);
-        sums.push_back(Tables(ItemOf(out, h), units));
-        std::memcpy(ItemOf(out, h).data + BytesOf(units), rates.data(), rate_bytes);
+        sums.push_back(Tables(At(out, h), units));
+        std::memcpy(At(out, h).data + BytesOf(units), rates.data(), rate_bytes);
       }
       for (size_t t = 0; t < whole_->tables.size(); ++t) {
         SumGradients(exec, static_cast<int64_t>(t), batch, gradients, sums);
@@ -214,8 +214,8 @@ class HostsStore : public DistributedStore {
         request_queue_->AllToAll(batch, Channel::kGradients, own, out, in));
     // All hosts find that these are not the same, or none does.
     for (int64_t h = 0; h < hosts(); ++h) {
-      const int64_t bytes = BytesOf(UnitsOf(*ItemOf(*incoming, h)));
-      if (std::memcmp(ItemOf(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;
+      const int64_t bytes = BytesOf(UnitsOf(*At(*incoming, h)));
+      if (std::memcmp(At(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;
       return InvalidArgumentError(exchange_->Describe(h) + " sends other learning rates than " +
                                   exchange_->Describe(host()) + " for the same step");
     }
@@ -232,9 +232,8 @@ class HostsStore : public DistributedStore {
       OPWRIGHT_RETURN_IF_ERROR(
           request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
       for (int64_t h = 0; h < hosts(); ++h) {
-        const PreparedBatch& request = *ItemOf(*incoming, h);
-        const std::vector<float*> gradients =
-            Tables(ItemOf(batch.gradients, h), UnitsOf(request));
+        const PreparedBatch& request = *At(*incoming, h);
+        const std::vector<float*> gradients = Tables(At(batch.gradients, h), UnitsOf(request));
         all.push_back({&request, {gradients.begin(), gradients.end()}});
       }
     }
@@ -287,8 +286,8 @@ class HostsStore : public DistributedStore {
   void SumGradients(ExecutionContext* exec, int64_t t, const SharedBatch& batch,
                     const std::vector<const float*>& gradients,
                     const std::vector<std::vector<float*>>& sums) const {
-    const std::vector<int64_t>& begins = ItemOf(batch.plan().begins, t);
-    const int64_t dimension = ItemOf(whole_->tables, t).dimension;
+    const std::vector<int64_t>& begins = At(batch.plan().begins, t);
+    const int64_t dimension = At(whole_->tables, t).dimension;
     int64_t* const offsets = exec->Allocate<int64_t>(begins.back() + 2);
     std::fill_n(offsets, begins.back() + 2, 0);
     int64_t ids = 0;
@@ -316,8 +315,8 @@ class HostsStore : public DistributedStore {
     }
     constexpr double kMost = std::numeric_limits<float>::max();
     for (int64_t h = 0; h < hosts(); ++h) {
-      float* const to = ItemOf(ItemOf(sums, h), t);
-      const int64_t begin = ItemOf(begins, h), count = ItemOf(begins, h + 1) - begin;
+      float* const to = At(At(sums, h), t);
+      const int64_t begin = At(begins, h), count = At(begins, h + 1) - begin;
       const int64_t part = std::max<int64_t>(1, (int64_t{16} << 10) / dimension);
       exec->For((count + part - 1) / part, [&](int64_t p) {
         std::vector<double> sum(static_cast<size_t>(dimension));

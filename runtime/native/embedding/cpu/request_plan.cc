@@ -76,7 +76,7 @@ class TablePlanner {
  public:
   TablePlanner(const Configuration& configuration, const RowSharding& sharding, int64_t host,
                int64_t table, const Batch& batch, RequestPlan* plan)
-      : config_(ItemOf(configuration.tables, table)),
+      : config_(At(configuration.tables, table)),
         sharding_(sharding),
         host_(host),
         table_(table),
@@ -102,9 +102,7 @@ class TablePlanner {
   using Counts = std::vector<int64_t>;  // By host.
 
   bool pooled() const { return mode_ != ExchangeMode::kUnpooled; }
-  Bags& RequestTo(int64_t host) {
-    return ItemOf(ItemOf(plan_->requests, host).batch.features, table_);
-  }
+  Bags& RequestTo(int64_t host) { return At(At(plan_->requests, host).batch.features, table_); }
 
   // Where each occurrence of an id is an update of its own, no two of them share a row.
   void DedupRows() {
@@ -126,13 +124,13 @@ class TablePlanner {
       const int64_t owner = sharding_.HostOf(rows_.id(i));
       owner_of_.get()[i] = owner;
       local_of_.get()[i] = sharding_.LocalOf(rows_.id(i), owner);
-      ++ItemOf(rows_per_host_, owner);
+      ++At(rows_per_host_, owner);
     }
   }
 
   // Whether a sample has its first row of this host.
   bool IsNewUnit(int64_t owner, int64_t sample) {
-    return std::exchange(ItemOf(last_sample_, owner), sample) != sample;
+    return std::exchange(At(last_sample_, owner), sample) != sample;
   }
 
   void CountPooledUnits() {
@@ -146,9 +144,9 @@ class TablePlanner {
       for (int64_t s = 0; s < bags.samples; ++s, ++sample) {
         for (int64_t i = bags.offsets.get()[s]; i < bags.offsets.get()[s + 1]; ++i) {
           const int64_t owner = owner_of_.get()[row_of_.get()[id++]];
-          ++ItemOf(vector_ids_per_host_, owner);
+          ++At(vector_ids_per_host_, owner);
           if (!IsNewUnit(owner, sample)) continue;
-          ++ItemOf(vectors_per_host_, owner);
+          ++At(vectors_per_host_, owner);
           ++vectors_of_feature_[f];
         }
       }
@@ -158,7 +156,7 @@ class TablePlanner {
   // What other hosts have of these counts.
   int64_t Remote(const Counts& counts) const {
     int64_t sum = 0;
-    for (int64_t h = 0; h < sharding_.hosts(); ++h) sum += h == host_ ? 0 : ItemOf(counts, h);
+    for (int64_t h = 0; h < sharding_.hosts(); ++h) sum += h == host_ ? 0 : At(counts, h);
     return sum;
   }
   // The bytes of requests, of their replies, and of the gradients.
@@ -183,15 +181,15 @@ class TablePlanner {
   void AllocateRequests() {
     const Counts& units = pooled() ? vectors_per_host_ : rows_per_host_;
     const Counts& ids = pooled() ? vector_ids_per_host_ : rows_per_host_;
-    ItemOf(plan_->begins, table_) = BeginsOf(units);
+    At(plan_->begins, table_) = BeginsOf(units);
     for (int64_t h = 0; h < sharding_.hosts(); ++h) {
-      ItemOf(ItemOf(plan_->requests, h).modes, table_) = mode_;
+      At(At(plan_->requests, h).modes, table_) = mode_;
       Bags& request = RequestTo(h);
-      request.samples = ItemOf(units, h);
+      request.samples = At(units, h);
       request.offsets = Array<int64_t>(request.samples + 1);
-      request.indices = Array<int64_t>(ItemOf(ids, h));
+      request.indices = Array<int64_t>(At(ids, h));
       if (mode_ == ExchangeMode::kWeightedPartialPooling) {
-        request.per_sample_weights = Array<float>(ItemOf(ids, h));
+        request.per_sample_weights = Array<float>(At(ids, h));
       }
     }
     next_unit_.resize(units.size());
@@ -203,11 +201,11 @@ class TablePlanner {
   int64_t Append(int64_t row, bool is_new) {
     const int64_t owner = owner_of_.get()[row];
     Bags& request = RequestTo(owner);
-    int64_t& unit = ItemOf(next_unit_, owner);
+    int64_t& unit = At(next_unit_, owner);
     if (is_new) ++unit;
-    request.indices.get()[ItemOf(next_id_, owner)++] = local_of_.get()[row];
-    request.offsets.get()[unit] = ItemOf(next_id_, owner);
-    return ItemOf(ItemOf(plan_->begins, table_), owner) + unit - 1;
+    request.indices.get()[At(next_id_, owner)++] = local_of_.get()[row];
+    request.offsets.get()[unit] = At(next_id_, owner);
+    return At(At(plan_->begins, table_), owner) + unit - 1;
   }
 
   void FillRows() {
@@ -256,7 +254,7 @@ class TablePlanner {
     const int64_t unit = Append(row, is_new);
     if (is_new) units->indices.get()[(*count)++] = unit;
     if (mode_ != ExchangeMode::kWeightedPartialPooling) return;
-    RequestTo(owner).per_sample_weights.get()[ItemOf(next_id_, owner) - 1] = weight;
+    RequestTo(owner).per_sample_weights.get()[At(next_id_, owner) - 1] = weight;
   }
 
   const TableConfig& config_;

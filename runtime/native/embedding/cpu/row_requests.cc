@@ -73,7 +73,7 @@ SharedRef ShardRequestQueue::Submit(ExecutionContext* exec,
                                     std::shared_ptr<const Batch> batch) {
   const SharedRef made = Make(std::move(batch));
   exec->For(static_cast<int64_t>(whole_.tables.size()), [&](int64_t t) {
-    PlanRequests(whole_, ItemOf(shardings_, t), host(), t, made->batch(), &made->plan_);
+    PlanRequests(whole_, At(shardings_, t), host(), t, made->batch(), &made->plan_);
   });
   Queue(made);
   return made;
@@ -132,7 +132,7 @@ void ShardRequestQueue::AllocateBuffers(const SharedBatch& batch, int64_t more,
     int64_t of_incoming = 0, of_outgoing = 0;
     for (size_t t = 0; t < whole_.tables.size(); ++t) {
       const int64_t bytes = whole_.tables[t].dimension * static_cast<int64_t>(sizeof(float));
-      of_incoming += ItemOf(batch.incoming_, h)->features[t].samples * bytes;
+      of_incoming += At(batch.incoming_, h)->features[t].samples * bytes;
       of_outgoing += batch.Units(t, h) * bytes;
     }
     incoming->push_back(exchange_->Allocate(of_incoming + more + kRefusalBytes));
@@ -185,7 +185,7 @@ Status ShardRequestQueue::BroadcastRefusal(const SharedBatch& batch,
   if (!own.ok()) return own;
   std::string words;
   for (int64_t h = 0; h < hosts(); ++h) {
-    const Buffer& one = ItemOf(in, h);
+    const Buffer& one = At(in, h);
     if (one.size == 0) continue;
     const char* const said = one.data;
     words += (words.empty() ? "" : "; ") + exchange_->Describe(h) +
@@ -240,12 +240,12 @@ Status ShardRequestQueue::ExchangeRequests(SharedBatch* batch) const {
   OPWRIGHT_RETURN_IF_ERROR(CompareModes(*batch, headers));
   OPWRIGHT_RETURN_IF_ERROR(CompareCombiners(*batch, headers));
   for (int64_t h = 0; h < hosts(); ++h) {
-    const std::string problem = MakeRequest(whole_, ItemOf(headers, h), batch->batch().mode,
-                                            h != host(), &ItemOf(incoming, h));
+    const std::string problem =
+        MakeRequest(whole_, At(headers, h), batch->batch().mode, h != host(), &At(incoming, h));
     if (!problem.empty()) return BadRequest(h, problem);
   }
   OPWRIGHT_RETURN_IF_ERROR(ExchangeIds(*batch, &incoming));
-  ItemOf(incoming, host()) = std::move(ItemOf(batch->plan_.requests, host()));
+  At(incoming, host()) = std::move(At(batch->plan_.requests, host()));
   batch->plan_.requests.clear();
   for (ShardRequest& one : incoming) {
     batch->incoming_.push_back(std::make_shared<const Batch>(std::move(one.batch)));
@@ -264,7 +264,7 @@ Status ShardRequestQueue::ExchangeHeaders(const SharedBatch& batch,
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
     out.push_back(exchange_->Allocate(bytes));
-    RequestHeader(combiners, mode, ItemOf(batch.plan_.requests, h)).Encode(out.back().data);
+    RequestHeader(combiners, mode, At(batch.plan_.requests, h)).Encode(out.back().data);
     in.push_back(h == host() ? out.back() : exchange_->Allocate(bytes));
   }
   OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kCounts, batch.number, out, in));
@@ -279,7 +279,7 @@ Status ShardRequestQueue::ExchangeHeaders(const SharedBatch& batch,
 Status ShardRequestQueue::CompareModes(const SharedBatch& batch,
                                        const std::vector<RequestHeader>& headers) const {
   for (int64_t h = 0; h < hosts(); ++h) {
-    if (ItemOf(headers, h).mode == static_cast<int64_t>(batch.batch().mode)) continue;
+    if (At(headers, h).mode == static_cast<int64_t>(batch.batch().mode)) continue;
     return InvalidArgumentError(
         "of the same step, " + exchange_->Describe(h) + " looks ids up for training and " +
         exchange_->Describe(host()) +
@@ -293,18 +293,17 @@ Status ShardRequestQueue::ExchangeIds(const SharedBatch& batch,
                                       std::vector<ShardRequest>* incoming) const {
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
-    const ShardRequest& request = ItemOf(batch.plan_.requests, h);
+    const ShardRequest& request = At(batch.plan_.requests, h);
     const bool own = h == host();
     out.push_back(exchange_->Allocate(own ? 0 : IdsBytes(whole_, request)));
-    in.push_back(own ? out.back()
-                     : exchange_->Allocate(IdsBytes(whole_, ItemOf(*incoming, h))));
+    in.push_back(own ? out.back() : exchange_->Allocate(IdsBytes(whole_, At(*incoming, h))));
     if (!own) EncodeIds(whole_, request, out.back().data);
   }
   OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kIds, batch.number, out, in));
   for (int64_t h = 0; h < hosts(); ++h) {
     if (h == host()) continue;
-    const std::string problem = DecodeIds(whole_, own_, exchange_->Describe(host()),
-                                          ItemOf(in, h).data, &ItemOf(*incoming, h));
+    const std::string problem =
+        DecodeIds(whole_, own_, exchange_->Describe(host()), At(in, h).data, &At(*incoming, h));
     if (!problem.empty()) return BadRequest(h, problem);
   }
   return {};
@@ -315,7 +314,7 @@ Status ShardRequestQueue::ExchangeIds(const SharedBatch& batch,
 Status ShardRequestQueue::CompareCombiners(const SharedBatch& batch,
                                            const std::vector<RequestHeader>& headers) const {
   const auto differs = [&](const RequestHeader& one) {
-    return one.combiners != ItemOf(headers, host()).combiners;
+    return one.combiners != At(headers, host()).combiners;
   };
   if (std::none_of(headers.begin(), headers.end(), differs)) return {};
   const std::string own = CombinersOf(batch.batch());
@@ -331,7 +330,7 @@ Status ShardRequestQueue::CompareCombiners(const SharedBatch& batch,
                                                kHandshakeExchanges + batch.number, out, in));
   std::string found;
   for (int64_t h = 0; h < hosts(); ++h) {
-    const std::string other(ItemOf(in, h).data, own.size());
+    const std::string other(At(in, h).data, own.size());
     const size_t f = static_cast<size_t>(
         std::mismatch(own.begin(), own.end(), other.begin()).first - own.begin());
     if (f == own.size()) continue;

@@ -34,7 +34,7 @@ class SharedBatch : public PreparedBatch {
 
   int64_t Units(size_t table) const { return plan_.begins[table].back(); }
   int64_t Units(size_t table, int64_t host) const {
-    return ItemOf(plan_.begins[table], host + 1) - ItemOf(plan_.begins[table], host);
+    return At(plan_.begins[table], host + 1) - At(plan_.begins[table], host);
   }
 
  private:

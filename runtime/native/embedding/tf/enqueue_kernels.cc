@@ -155,9 +155,8 @@ class EnqueueOp : public AsyncOpKernel {
 
  protected:
   Combiner CombinerOf(const Configuration& configuration, int64_t feature) const {
-    return combiners_.empty()
-               ? Combiner::kSum
-               : ItemOf(combiners_, ItemOf(configuration.features, feature).table);
+    return combiners_.empty() ? Combiner::kSum
+                              : At(combiners_, At(configuration.features, feature).table);
   }
 
   // Checks what can be told without looking at ids.
@@ -250,11 +249,11 @@ class EnqueueOp : public AsyncOpKernel {
     const bool few = ids.AtMost(kFewIds);
     ExecutionContext* const within = few || features >= exec.Threads() ? nullptr : &exec;
     const auto make = [&](int64_t f) {
-      Status& status = ItemOf(statuses, f);
+      Status& status = At(statuses, f);
       try {
         StatusOr<Bags> bags = MakeBags(configuration, f, *inputs, within);
         status = bags.status();
-        if (status.ok()) ItemOf(batch->features, f) = *std::move(bags);
+        if (status.ok()) At(batch->features, f) = *std::move(bags);
       } catch (const std::bad_alloc&) {
         status = ResourceExhaustedError(DescribeFeature(configuration, f) +
                                         ": no memory for its ids");
@@ -291,7 +290,7 @@ class EnqueueOp : public AsyncOpKernel {
                           const Inputs& inputs, ExecutionContext* exec) const {
     const Combiner combiner = CombinerOf(configuration, feature);
     if (inputs.places.empty()) {
-      const Input& input = ItemOf(inputs.list, feature);
+      const Input& input = At(inputs.list, feature);
       if (input.on_device) {
         return MakeDeviceBags(configuration, feature, input.lookups, combiner);
       }
@@ -300,7 +299,7 @@ class EnqueueOp : public AsyncOpKernel {
     std::vector<Lookups> own;
     std::vector<Placement> own_places;
     for (size_t i = 0; i < inputs.list.size(); ++i) {
-      if (TableOf(configuration, i) != ItemOf(configuration.features, feature).table) continue;
+      if (TableOf(configuration, i) != At(configuration.features, feature).table) continue;
       own.push_back(inputs.list[i].lookups);
       own_places.push_back(inputs.places[i]);
     }
@@ -353,8 +352,7 @@ class EnqueueTripleOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list("aggregation_weights", &weights));
     inputs->list.reserve(static_cast<size_t>(ids.size()));
     for (int i = 0; i < ids.size(); ++i) {
-      const bool any_shape =
-          i < static_cast<int64_t>(any_shape_.size()) && ItemOf(any_shape_, i);
+      const bool any_shape = i < static_cast<int64_t>(any_shape_.size()) && At(any_shape_, i);
       if (!any_shape) TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
       TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
       Input& input = inputs->list.emplace_back();
@@ -485,8 +483,8 @@ class EnqueueByTableOp : public EnqueueTripleOp {
       Placement place;
       place.sequence = lengths_.empty() ? 0 : lengths_[i];
       place.count = counts_.empty() ? 1 : counts_[i];
-      int64_t& taken = ItemOf(used, table);
-      place.stride = ItemOf(configuration.tables, table).features;
+      int64_t& taken = At(used, table);
+      place.stride = At(configuration.tables, table).features;
       place.first = taken;
       // Never above the table's own number: so nothing computed from these can overflow.
       const int64_t own = place.sequence > 0 ? place.sequence : place.count;
@@ -577,7 +575,7 @@ class EnqueueSerializedOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list("batch", &batch));
     auto parsed = std::make_shared<std::vector<Parsed>>(static_cast<size_t>(batch.size()));
     for (int i = 0; i < batch.size(); ++i) {
-      Parsed& input = ItemOf(*parsed, i);
+      Parsed& input = At(*parsed, i);
       input.splits.push_back(0);
       const auto strings = batch[i].flat<tstring>();
       for (int64_t s = 0; s < strings.size(); ++s) {

@@ -108,7 +108,7 @@ void TakeIdsAsTheyCome(Graph* graph, Node* node) {
     if (!is_ids(edge->dst_input())) continue;
     const Source& source = sources.back();
     if (TypeOf(*source.edge) != DT_INT32) return;
-    ItemOf(any_shape, edge->dst_input() - count) = source.flattened;
+    At(any_shape, edge->dst_input() - count) = source.flattened;
     passes = passes || source.edge != edge;
   }
   if (!passes) return;
@@ -121,7 +121,7 @@ void TakeIdsAsTheyCome(Graph* graph, Node* node) {
   made->set_assigned_device_name(node->assigned_device_name());
   int64_t at = 0;
   for (const Edge* edge : node->in_edges()) {
-    const Edge* const source = ItemOf(sources, at++).edge;
+    const Edge* const source = At(sources, at++).edge;
     graph->AddEdge(source->src(), source->src_output(), made, edge->dst_input());
   }
   for (const Edge* edge : node->out_edges()) graph->AddControlEdge(made, edge->dst());

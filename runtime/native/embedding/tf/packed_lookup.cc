@@ -105,7 +105,7 @@ absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* ex
   TF_RETURN_IF_ERROR(ToAbsl(CountSamples(configuration, weights, &bags)));
   Checked columns(0);
   for (const FeatureConfig& feature : configuration.features) {
-    columns += ItemOf(configuration.tables, feature.table).dimension;
+    columns += At(configuration.tables, feature.table).dimension;
   }
   if (!columns.fits()) {
     return absl::InvalidArgumentError("the features have more columns than there can be");

@@ -85,7 +85,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
     const OutputBuffersRef buffers = prepared ? prepared->outputs() : nullptr;
     if (const auto* const made = dynamic_cast<const OutputTensors*>(buffers.get())) {
       for (int i = 0; i < context->num_outputs(); ++i) {
-        context->set_output(i, ItemOf(made->tensors(), i));
+        context->set_output(i, At(made->tensors(), i));
       }
       *outputs = made->data();
       return absl::OkStatus();

@@ -189,9 +189,9 @@ bool System::Fits(absl::string_view config) const {
 
 absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
                               tensorflow::TensorShape* shape) {
-  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  const FeatureConfig& config = At(configuration.features, feature);
   for (const int64_t size : config.shape) TF_RETURN_IF_ERROR(shape->AddDimWithStatus(size));
-  return shape->AddDimWithStatus(ItemOf(configuration.tables, config.table).dimension);
+  return shape->AddDimWithStatus(At(configuration.tables, config.table).dimension);
 }
 
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {

@@ -136,7 +136,7 @@ class ListOfCooOp : public FeatureKernel {
     TF_RETURN_IF_ERROR(context->output_list("col_ids_list", &rows));
     TF_RETURN_IF_ERROR(context->output_list("gains_list", &gains));
     for (int i = 0; i < stacking_.sc_per_chip; ++i) {
-      const int64_t begin = ItemOf(begins, i), size = ItemOf(begins, i + 1) - begin;
+      const int64_t begin = At(begins, i), size = At(begins, i + 1) - begin;
       Tensor* tensor;
       TF_RETURN_IF_ERROR(NewVector(&samples, i, size, &tensor));
       std::copy_n(triples.samples.data() + begin, size, Ints(tensor));
