@@ -65,7 +65,7 @@ OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
 }
 
 // The tasks of the hosts that share tables made from now on, a line each, and which of them
-// this process is; none: it has them whole.
+// this process is; none: it has all rows itself.
 OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own,
                                                   double timeout) {
   opwright::embedding::HostTasks hosts;
@@ -75,8 +75,7 @@ OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own
   hosts.timeout = timeout;
   opwright::embedding::System::Get().SetHosts(std::move(hosts));
 }
-// Bytes by channel, then messages, that this host has sent for its tables: as many numbers as
-// are asked for.
+// Bytes by channel, then messages, that this host has sent for its tables: `count` numbers.
 OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
   const std::vector<int64_t> sent = opwright::embedding::System::Get().Sent();
   for (int64_t i = 0; i < count; ++i) {

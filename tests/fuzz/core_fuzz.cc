@@ -132,7 +132,7 @@ void TryBags(Bytes& bytes) {
   const auto combiner =
       bytes.PickValueInArray({Combiner::kSum, Combiner::kMean, Combiner::kSqrtN});
   StatusOr<Bags> made = OkStatus();
-  if (!configuration.legacy || bytes.ConsumeBool()) {
+  if (!configuration.by_num_features || bytes.ConsumeBool()) {
     const Lookups lookups = DrawLookups(bytes, &ints, &floats);
     made = MakeBags(configuration, feature, lookups, combiner);
   } else {

@@ -71,7 +71,7 @@ TEST(Checked, NarrowTakesWhatHasTheValue) {
   CheckNarrow<uint8_t>(int64_t{256}, false);
 }
 
-TEST(Checked, ItemOfHasASign) {
+TEST(Checked, AtTakesASignedIndex) {
   int items[] = {1, 2, 3};
   At(items, int64_t{2}) = 5;
   EXPECT_EQ(items[2], 5);

@@ -124,12 +124,12 @@ class Builder {
       if (IsSample(sample_of[i])) ++offsets[sample_of[i] + 1];
     }
     for (int64_t s = 0; s < samples(); ++s) offsets[s + 1] += offsets[s];
-    const int64_t kept = offsets[samples()];
-    auto kept_ids = Uninitialized<int64_t>(kept);
-    auto kept_weights = weighted_ ? Uninitialized<float>(kept) : nullptr;
+    const int64_t grouped = offsets[samples()];
+    auto grouped_ids = Uninitialized<int64_t>(grouped);
+    auto grouped_weights = weighted_ ? Uninitialized<float>(grouped) : nullptr;
     auto nexts = Uninitialized<int64_t>(samples());
-    int64_t* const ids = kept_ids.get();
-    float* const weights = kept_weights.get();
+    int64_t* const ids = grouped_ids.get();
+    float* const weights = grouped_weights.get();
     int64_t* const next = nexts.get();
     std::copy_n(offsets, samples(), next);
     for (int64_t i = 0; i < count_; ++i) {
@@ -138,8 +138,8 @@ class Builder {
       ids[to] = ids_.get()[i];
       if (weighted_) weights[to] = weights_.get()[i];
     }
-    ids_ = std::move(kept_ids);
-    weights_ = std::move(kept_weights);
+    ids_ = std::move(grouped_ids);
+    weights_ = std::move(grouped_weights);
   }
 
   StatusOr<Bags> Finish(Combiner combiner) {

@@ -64,9 +64,9 @@ struct DeviceLookups {
   Combiner combiner = Combiner::kSum;
 };
 
-// Where the rows of an input go in the legacy form, where the features of a table share an
-// output. Row r becomes sample r / count * stride + first + r % count. The p-th id of a row in
-// a sequence of `sequence` goes p samples further.
+// Where the rows of an input go in a num_features configuration, where the features of a table
+// share an output. Row r becomes sample r / count * stride + first + r % count. The p-th id of
+// a row in a sequence of `sequence` goes p samples further.
 struct Placement {
   int64_t count = 1;
   int64_t stride = 1;
@@ -117,7 +117,7 @@ bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
 Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
                     Combiner combiner);
 
-// The bags of a table's only feature in the legacy form, from several inputs.
+// The bags of a table's only feature in a num_features configuration, from several inputs.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const std::vector<Lookups>& lookups,
                         const std::vector<Placement>& placements, Combiner combiner);

@@ -241,7 +241,7 @@ std::string Engine::WhatFor(WaiterId waiter) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Sender& one : senders_) {
     if (one.waiter != waiter) continue;
-    return "for room in the queue of core " + Text(one.core) + ", which holds " +
+    return "for capacity in the queue of core " + Text(one.core) + ", which holds " +
            Text(queues_[one.core].size()) +
            " batches; RecvTPUEmbeddingActivations takes one away";
   }

@@ -66,7 +66,7 @@ class Engine {
   using OnQueued = std::function<void(Status)>;
   using WaiterId = int64_t;  // Of an op that waits; 0: it did not have to.
 
-  // Appends a checked batch to a core's queue, once there is room. With memory for its
+  // Appends a checked batch to a core's queue, once that has capacity. With memory for its
   // activations, its lookup may begin before it is received.
   WaiterId Enqueue(ExecutionContext* exec, int64_t core, Batch batch, OnQueued on_queued,
                    const RunRef& run = {}, const AllocateOutputs& allocate_outputs = {});

@@ -370,12 +370,12 @@ TEST(Engine, ARefusedUpdateIsPutOff) {
   Bed bed;
   for (int64_t n = 0; n < 2; ++n) bed.Enqueue(0, n);
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
-  bed.told->update = ResourceExhaustedError("no room");
+  bed.told->update = ResourceExhaustedError("no memory");
   EXPECT_ERROR(bed.Send(0), StatusCode::kResourceExhausted,
-               "the update of step 0 is put off: no room");
+               "the update of step 0 is put off: no memory");
   EXPECT_EQ(bed.engine->Steps(), 1);
-  bed.told->update = ResourceExhaustedError("no room");
-  EXPECT_ERROR(bed.Receive(0)->status, StatusCode::kResourceExhausted, "put off: no room");
+  bed.told->update = ResourceExhaustedError("no memory");
+  EXPECT_ERROR(bed.Receive(0)->status, StatusCode::kResourceExhausted, "put off: no memory");
   EXPECT_EQ(bed.Receive(0)->number(), 1);
   bed.LogIs({"lookup 0", "update 0", "update 0", "update 0"});
 }
@@ -383,8 +383,8 @@ TEST(Engine, ARefusedUpdateIsPutOff) {
 TEST(Engine, ARefusedLookupIsTheNextOne) {
   Bed bed;
   for (int64_t n = 0; n < 2; ++n) bed.Enqueue(0, n);
-  bed.told->lookup = ResourceExhaustedError("no room");
-  EXPECT_ERROR(bed.Lookup(*bed.Receive(0)), StatusCode::kResourceExhausted, "no room");
+  bed.told->lookup = ResourceExhaustedError("no memory");
+  EXPECT_ERROR(bed.Lookup(*bed.Receive(0)), StatusCode::kResourceExhausted, "no memory");
   EXPECT_ERROR(bed.Send(0), kPrecondition, "no step");
   bed.Step(0);
   bed.Step(0);
@@ -396,21 +396,21 @@ TEST(Engine, ABatchIsPreparedOnce) {
   Bed bed;
   bed.Enqueue(0, 0);
   bed.Enqueue(0, 1);
-  bed.told->prepare = ResourceExhaustedError("no room");
-  EXPECT_ERROR(bed.Lookup(*bed.Receive(0)), StatusCode::kResourceExhausted, "no room");
+  bed.told->prepare = ResourceExhaustedError("no memory");
+  EXPECT_ERROR(bed.Lookup(*bed.Receive(0)), StatusCode::kResourceExhausted, "no memory");
   EXPECT_EQ(bed.told->prepared, 1);
   bed.Step(0);
   EXPECT_EQ(bed.told->prepared, 2);
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
-  bed.told->update = ResourceExhaustedError("no room");
+  bed.told->update = ResourceExhaustedError("no memory");
   EXPECT_ERROR(bed.Send(0), StatusCode::kResourceExhausted, "put off");
   EXPECT_OK(bed.Use());
   EXPECT_EQ(bed.told->prepared, 3);
   bed.Enqueue(0, 2, {}, Mode::kBackwardOnly);
-  bed.told->prepare = ResourceExhaustedError("no room");
+  bed.told->prepare = ResourceExhaustedError("no memory");
   EXPECT_ERROR(bed.Send(0), StatusCode::kResourceExhausted,
-               "the update of step 2 is put off: no room");
-  bed.told->update = ResourceExhaustedError("no room");
+               "the update of step 2 is put off: no memory");
+  bed.told->update = ResourceExhaustedError("no memory");
   EXPECT_ERROR(bed.Use(), StatusCode::kResourceExhausted, "put off");
   EXPECT_OK(bed.Use());
   EXPECT_EQ(bed.told->prepared, 5);
@@ -467,7 +467,7 @@ TEST(Engine, AFullQueueMakesTheNextOneWait) {
   const AnswerRef waiting = answers[Engine::kMaxQueued];
   EXPECT(waiting->waits());
   EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
-            "for room in the queue of core 0, which holds 128 batches; "
+            "for capacity in the queue of core 0, which holds 128 batches; "
             "RecvTPUEmbeddingActivations takes one away");
   EXPECT_EQ(bed.Receive(0)->number(), 0);
   EXPECT(!waiting->waits());

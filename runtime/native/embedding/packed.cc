@@ -47,7 +47,7 @@ Status CountSamples(const Configuration& configuration, int64_t weights, PackedB
   if (features == 0 || all % features != 0) {
     return Bad((split ? "row_splits: must be one more than" : "ids: must be") +
                std::string(" a multiple of the ") + Text(features) +
-               (configuration.legacy ? " tables" : " features") +
+               (configuration.by_num_features ? " tables" : " features") +
                " of the configuration, are " + Text(split ? all + 1 : all));
   }
   bags->samples = all / features;

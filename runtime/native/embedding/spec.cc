@@ -132,7 +132,7 @@ Status MakeFeatures(Configuration* configuration) {
                                           "batch_size_per_tensor_core * num_features"));
     configuration->features.push_back({table.name, static_cast<int64_t>(i), {samples.value()}});
   }
-  configuration->legacy = true;
+  configuration->by_num_features = true;
   return {};
 }
 

@@ -85,8 +85,9 @@ struct Configuration {
   int64_t cores = 1;
   bool shard_by_remainder = false;  // MOD; else DIV_DEFAULT.
   bool pipelined = false;
-  // Features were not described but made up, one a table, of shape [batch * features].
-  bool legacy = false;
+  // A num_features configuration: it describes no features. Each table has one, of shape
+  // [batch * num_features].
+  bool by_num_features = false;
   int64_t tags = 0;  // Learning rates that a step brings.
 };
 
@@ -102,7 +103,7 @@ inline Hyper HyperAt(const TableConfig& table, float rate) {
 Status CheckNumbers(const TableConfig& table, const std::string& where);
 
 // Checks every rule of a configuration as given, then fills in what follows from it: the
-// features of the legacy form, and `tags`.
+// features of a num_features configuration, and `tags`.
 Status Complete(Configuration* configuration);
 
 // "table 2 ('users')", "feature 3 ('clicked', of table 'items')".

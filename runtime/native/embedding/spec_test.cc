@@ -55,7 +55,7 @@ TEST(Spec, DescribedFeaturesStay) {
   EXPECT_OK(Complete(&made));
   EXPECT_EQ(made.features.size(), 3u);
   EXPECT_EQ(made.features[1].samples(), 10);
-  EXPECT(!made.legacy);
+  EXPECT(!made.by_num_features);
   EXPECT_EQ(made.tags, 0);
   EXPECT_EQ(Describe(made, 1), "table 1 ('items')");
   EXPECT_EQ(DescribeFeature(made, 2), "feature 2 ('bought') of table 0 ('users')");
@@ -64,7 +64,7 @@ TEST(Spec, DescribedFeaturesStay) {
 TEST(Spec, LegacyFeaturesAreMade) {
   Configuration made = Legacy();
   EXPECT_OK(Complete(&made));
-  EXPECT(made.legacy);
+  EXPECT(made.by_num_features);
   EXPECT_EQ(made.features.size(), 2u);
   EXPECT_EQ(made.features[0].name, "users");
   EXPECT_EQ(made.features[0].samples(), 21);

@@ -66,7 +66,7 @@ class TableStore {
  public:
   virtual ~TableStore() = default;
 
-  // Makes room for the tables, all zero. Nothing else is called before, or if it refuses.
+  // Allocates the tables, all zero. Nothing else is called before, or if it refuses.
   virtual Status Allocate(const Configuration& configuration) = 0;
 
   // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, columns(slot)].
@@ -78,7 +78,7 @@ class TableStore {
   // Prepares a batch for lookup and update. Several may be prepared at once.
   virtual StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                         std::shared_ptr<const Batch> batch) = 0;
-  // The same before it is the batch's turn, if there is something to gain and room for it;
+  // The same before it is the batch's turn, if that saves time and there is memory for it;
   // else null, and Prepare comes later.
   virtual PreparedRef PrepareAhead(ExecutionContext*, std::shared_ptr<const Batch>) {
     return nullptr;
@@ -99,7 +99,7 @@ class TableStore {
   // columns], those of the features side by side.
   virtual Status LookUpPacked(ExecutionContext*, const PackedBags&, float* /*activations*/) {
     return UnimplementedError(
-        "only tables that one process has on the CPU can be looked up beside its steps: "
+        "only tables that one process has on the CPU can be looked up outside its steps: "
         "enqueue the ids, and receive their activations");
   }
 

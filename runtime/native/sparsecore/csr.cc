@@ -67,9 +67,9 @@ class CsrWriter {
     if (at_ + count > shape_.capacity) {
       if (!drop_) {
         return InvalidArgumentError(
-            kCapacity, StrCat("makes room for ", shape_.capacity,
-                              " triples, padding included; ", triples_ - packed_, " of ",
-                              triples_, " do not fit, and allow_id_dropping is not set"));
+            kCapacity, StrCat("allows ", shape_.capacity, " triples, padding included; ",
+                              triples_ - packed_, " of ", triples_,
+                              " do not fit, and allow_id_dropping is not set"));
       }
       count = shape_.capacity - at_;
     }
@@ -115,7 +115,7 @@ class CsrReader {
     if (count > csr_.limits.ids) {
       return InvalidArgumentError("max_ids_per_sparse_core",
                                   StrCat("is ", csr_.limits.ids, ", SparseCore ", core,
-                                         " asks shard ", shard, " for ", count, " triples"));
+                                         " requests ", count, " triples of shard ", shard));
     }
     int64_t distinct = 0;
     int32_t last_row = -1;
@@ -133,8 +133,8 @@ class CsrReader {
     if (distinct > csr_.limits.distinct_rows) {
       return InvalidArgumentError(
           "max_unique_ids_per_sparse_core",
-          StrCat("is ", csr_.limits.distinct_rows, ", SparseCore ", core, " asks shard ", shard,
-                 " for ", distinct, " rows"));
+          StrCat("is ", csr_.limits.distinct_rows, ", SparseCore ", core, " requests ",
+                 distinct, " rows of shard ", shard));
     }
     at_ = AlignUp(end);
     return OkStatus();
@@ -265,10 +265,10 @@ Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples*
   const int64_t stride = RowPointerStride(shards);
   const int64_t most = csr.row_pointers_size / stride / csr.sparse_cores;
   if (csr.minibatches < 1 || csr.minibatches > most) {
-    return InvalidArgumentError("num_minibatches_per_physical_sparse_core",
-                                StrCat("must be at least 1 and at most ", most,
-                                       ", for which row_pointers has room with ", shards,
-                                       " SparseCores, is ", csr.minibatches));
+    return InvalidArgumentError(
+        "num_minibatches_per_physical_sparse_core",
+        StrCat("must be at least 1 and at most ", most, ", which fit into row_pointers with ",
+               shards, " SparseCores, is ", csr.minibatches));
   }
   CsrReader reader(csr, samples, table_rows, triples);
   for (int64_t core = 0; core < csr.sparse_cores; ++core) {

@@ -90,7 +90,7 @@ TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
   Packed packed;
   packed.shape.capacity = 16;
   EXPECT_ERROR(packed.Pack(false), kInvalid,
-               "makes room for 16 triples, padding included; 1 of 4 do not fit");
+               "allows 16 triples, padding included; 1 of 4 do not fit");
   EXPECT_OK(packed.Pack(true));
   EXPECT_EQ(packed.buffers.dropped, 1);
 }
@@ -165,9 +165,9 @@ TEST(Csr, BrokenBuffersAreRefused) {
   refuse("sorted_token_ids: must be at least 0 and below a shard's 4 rows; number 16 is -1",
          [](Packed* p) { p->rows[16] = -1; });
   refuse("sorted_gains: must be finite, number 8", [](Packed* p) { p->gains[8] = NAN; });
-  refuse("max_ids_per_sparse_core: is 1, SparseCore 0 asks shard 0 for 2 triples",
+  refuse("max_ids_per_sparse_core: is 1, SparseCore 0 requests 2 triples of shard 0",
          [](Packed* p) { p->limits.ids = 1; });
-  refuse("max_unique_ids_per_sparse_core: is 0, SparseCore 0 asks shard 0 for 1 rows",
+  refuse("max_unique_ids_per_sparse_core: is 0, SparseCore 0 requests 1 rows of shard 0",
          [](Packed* p) { p->limits.distinct_rows = 0; });
 }
 

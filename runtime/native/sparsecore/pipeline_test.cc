@@ -113,7 +113,7 @@ std::vector<CsrSource> SourcesOf(const std::vector<Sorted>& all) {
   return sources;
 }
 
-Csr Room(const CsrShape& shape, int64_t cores, CsrBuffers* buffers) {
+Csr AllocateCsr(const CsrShape& shape, int64_t cores, CsrBuffers* buffers) {
   Csr csr;
   csr.pointers.resize(shape.max_minibatches * cores * shape.stride());
   csr.samples.resize(shape.capacity);
@@ -209,7 +209,7 @@ void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, R
       const std::vector<CsrSource> sources = SourcesOf(sorted);
       if (!CheckCsrSources(shape, splits, sources).ok()) return;
       CsrBuffers buffers;
-      const Csr room = Room(shape, c.cores, &buffers);
+      const Csr packed = AllocateCsr(shape, c.cores, &buffers);
       static_cast<void>(PackCsr(shape, splits, random.Below(2), sources, &buffers));
       return;
     }
@@ -253,7 +253,7 @@ void Run(Random& random, Pool& pool) {
   const std::vector<CsrSource> sources = SourcesOf(sorted);
   EXPECT_OK(CheckCsrSources(shape, 0, sources));
   CsrBuffers buffers;
-  Csr csr = Room(shape, c.cores, &buffers);
+  Csr csr = AllocateCsr(shape, c.cores, &buffers);
   EXPECT_OK(PackCsr(shape, 0, false, sources, &buffers));
   EXPECT_EQ(buffers.dropped, 0);
   csr.minibatches = buffers.minibatches;

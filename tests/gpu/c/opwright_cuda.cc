@@ -39,7 +39,7 @@ using opwright::embedding::cuda::LookupCall;
 using opwright::embedding::cuda::Source;
 using opwright::embedding::cuda::Staging;
 using opwright::embedding::cuda::Tables;
-using opwright::embedding::cuda::UpdateRoom;
+using opwright::embedding::cuda::UpdateSizes;
 
 cudaStream_t StreamOf(void* stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -155,9 +155,9 @@ int32_t opwright_cuda_lookup(opwright_cuda_table* table, const opwright_cuda_bag
 int32_t opwright_cuda_update_bytes(opwright_cuda_table* table, int64_t sources, int64_t count,
                                    int64_t* bytes) {
   return Try([&]() -> Status {
-    const StatusOr<UpdateRoom> room = table->tables->RoomOf({count}, sources);
-    if (room.ok()) *bytes = room->workspace;
-    return room.status();
+    const StatusOr<UpdateSizes> sizes = table->tables->MeasureUpdate({count}, sources);
+    if (sizes.ok()) *bytes = sizes->workspace;
+    return sizes.status();
   });
 }
 
@@ -172,12 +172,12 @@ int32_t opwright_cuda_update(opwright_cuda_table* table, int64_t sources,
       all.back().number = i;
       all.back().gradients = gradients[i];
     }
-    StatusOr<UpdateRoom> room = table->tables->RoomOf(IdsOf(1, all), sources);
-    OPWRIGHT_RETURN_IF_ERROR(room.status());
-    StatusOr<Staging::Lease> block = table->staging.Take(room->image);
+    StatusOr<UpdateSizes> sizes = table->tables->MeasureUpdate(IdsOf(1, all), sources);
+    OPWRIGHT_RETURN_IF_ERROR(sizes.status());
+    StatusOr<Staging::Lease> block = table->staging.Take(sizes->image);
     OPWRIGHT_RETURN_IF_ERROR(block.status());
-    room->workspace = workspace_bytes;
-    const Status status = table->tables->Update(all, {learning_rate}, *room, workspace,
+    sizes->workspace = workspace_bytes;
+    const Status status = table->tables->Update(all, {learning_rate}, *sizes, workspace,
                                                 block->data(), StreamOf(stream));
     return GiveBack(*std::move(block), status, stream);
   });

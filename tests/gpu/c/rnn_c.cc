@@ -74,7 +74,7 @@ int64_t rnn_c_params_size(const rnn_c_config* from) {
   });
 }
 
-int64_t rnn_c_canonical_params(const rnn_c_config* from, int32_t biases, int64_t room,
+int64_t rnn_c_canonical_params(const rnn_c_config* from, int32_t biases, int64_t capacity,
                                rnn_c_canonical_param* params) {
   return Try([&]() -> int64_t {
     CallSpec spec;
@@ -82,7 +82,7 @@ int64_t rnn_c_canonical_params(const rnn_c_config* from, int32_t biases, int64_t
     const std::vector<CanonicalParam> all =
         biases ? opwright::rnn::CanonicalBiases(spec) : opwright::rnn::CanonicalWeights(spec);
     const int64_t count = static_cast<int64_t>(all.size());
-    for (int64_t i = 0; i < std::min(room, count); ++i) {
+    for (int64_t i = 0; i < std::min(capacity, count); ++i) {
       params[i] = {all[i].at, all[i].rows, all[i].columns};
     }
     return count;

@@ -43,9 +43,9 @@ RNN_C_API const char* rnn_c_error(void);
 
 RNN_C_API int64_t rnn_c_params_size(const rnn_c_config* config);
 /* The canonical weights (biases: 0) or biases, in their order; how many there are is returned,
- * `room` of them at most are written. */
+ * `capacity` of them at most are written. */
 RNN_C_API int64_t rnn_c_canonical_params(const rnn_c_config* config, int32_t biases,
-                                         int64_t room, rnn_c_canonical_param* params);
+                                         int64_t capacity, rnn_c_canonical_param* params);
 
 /* In inference; with `backward`, in training and then the gradients. */
 RNN_C_API int32_t rnn_c_run(const rnn_c_config* config, const rnn_c_forward* forward,

@@ -270,7 +270,7 @@ TEST(Hosts, NextBatchIsRequestedBeforeTheLookup) {
 
 const std::vector<float> kTwoSteps = {-1, 0, 0, -2, 0, 0, 0, 0, 0, -1};
 
-TEST(Hosts, ABatchThatOneRefusesIsNobodys) {
+TEST(Hosts, ABatchThatOneHostRefusesIsDroppedByAll) {
   for (const bool pipelined : {false, true}) {
     TwoEngines hosts(pipelined);
     hosts.Step(0, 3);

@@ -285,7 +285,7 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
     EXPECT(begun != nullptr);
     const bool writes = random.Below(2), elsewhere = random.Below(3) == 0;
     if (writes) write();
-    if (random.Below(8) == 0) {  // Nobody receives it, and the tables go before it.
+    if (random.Below(8) == 0) {  // It is not received, and the tables go before it.
       store.reset();
       continue;
     }

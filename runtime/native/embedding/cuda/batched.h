@@ -1,5 +1,5 @@
 // What the host tells the kernels of a call that is for many features and tables: how their
-// descriptors are laid out and come to the device in one copy. Nothing here asks for CUDA.
+// descriptors are laid out and come to the device in one copy. Nothing here needs CUDA.
 #pragma once
 
 #include <cstdint>

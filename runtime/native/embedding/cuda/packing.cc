@@ -65,19 +65,19 @@ void Packing::Pack(const Bags& bags, int64_t rows, Feature* one) {
 
 void Packing::Leave(const DeviceLookups& left, Feature* one) {
   const Lookups& lookups = left.lookups;
-  const auto make_room = [this](int64_t bytes) {
-    const int64_t first = room_;
-    room_ += (bytes + 15) / 16 * 16;
+  const auto reserve = [this](int64_t bytes) {
+    const int64_t first = scratch_bytes_;
+    scratch_bytes_ += (bytes + 15) / 16 * 16;
     return first;
   };
   one->left = &left;
   const bool dense = lookups.form == Lookups::Form::kDense;
   if (!dense && lookups.form != Lookups::Form::kSplits) {
-    one->offsets = make_room((one->samples + 1) * 8);
+    one->offsets = reserve((one->samples + 1) * 8);
   }
   // The only id of a sample is divided by one, if it has no weight.
   if (left.combiner != Combiner::kSum && !(dense && lookups.weights.size == 0)) {
-    one->scales = make_room(one->samples * 4);
+    one->scales = reserve(one->samples * 4);
   }
   ++left_;
 }
@@ -98,10 +98,10 @@ void Packing::CopyTo(ExecutionContext* exec, char* to) const {
   for (int64_t i = 0; i < count; ++i) copy(i);
 }
 
-std::vector<Source> Packing::SourcesAt(const char* base, const char* room) const {
+std::vector<Source> Packing::SourcesAt(const char* base, const char* scratch) const {
   std::vector<Source> sources;
   for (const Feature& one : features_) {
-    const char* const made = one.left ? room : base;
+    const char* const made = one.left ? scratch : base;
     const auto at = [](const char* from, int64_t offset) {
       return offset < 0 ? nullptr : from + offset;
     };
@@ -128,7 +128,8 @@ std::vector<Source> Packing::SourcesAt(const char* base, const char* room) const
   return sources;
 }
 
-std::vector<Arrived> Packing::ArrivedAt(const std::vector<Source>& sources, char* room) const {
+std::vector<Arrived> Packing::ArrivedAt(const std::vector<Source>& sources,
+                                        char* scratch) const {
   std::vector<Arrived> all;
   for (size_t f = 0; f < features_.size(); ++f) {
     const Feature& one = features_[f];
@@ -139,9 +140,9 @@ std::vector<Arrived> Packing::ArrivedAt(const std::vector<Source>& sources, char
     if (one.offsets >= 0) {
       arrived.samples = IntegersOf(lookups.where);
       arrived.step = lookups.form == Lookups::Form::kIndices ? lookups.rank : 1;
-      arrived.starts = reinterpret_cast<int64_t*>(room + one.offsets);
+      arrived.starts = reinterpret_cast<int64_t*>(scratch + one.offsets);
     }
-    if (one.scales >= 0) arrived.scales = reinterpret_cast<float*>(room + one.scales);
+    if (one.scales >= 0) arrived.scales = reinterpret_cast<float*>(scratch + one.scales);
     arrived.combiner = one.left->combiner;
     all.push_back(arrived);
   }

@@ -226,7 +226,7 @@ StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
     found = TakeFree(bytes, /*wait=*/true);
     OPWRIGHT_RETURN_IF_ERROR(found.status());
     if (found->data) return found;
-    // Those that are too small make room: the memory, too, is given again on their readers'
+    // Those that are too small are freed: the memory, too, is given again on their readers'
     // stream.
     for (const Piece& piece : free_) {
       bytes_ -= piece.bytes;

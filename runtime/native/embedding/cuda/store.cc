@@ -218,14 +218,14 @@ class Store : public TableStore {
   StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                 std::shared_ptr<const Batch> batch) override {
     const Context::Scope here(context_);
-    return Copy(exec, std::move(batch), /*patient=*/true);
+    return Copy(exec, std::move(batch), /*wait=*/true);
   }
 
   PreparedRef PrepareAhead(ExecutionContext* exec,
                            std::shared_ptr<const Batch> batch) override {
     if (ids_->pieces().taken() > kMostAhead) return nullptr;
     const Context::Scope here(context_);
-    StatusOr<PreparedRef> made = Copy(exec, std::move(batch), /*patient=*/false);
+    StatusOr<PreparedRef> made = Copy(exec, std::move(batch), /*wait=*/false);
     return made.ok() ? *std::move(made) : nullptr;
   }
 
@@ -270,18 +270,18 @@ class Store : public TableStore {
         sources.back().gradients = core.gradients[f];
       }
     }
-    const StatusOr<UpdateRoom> room = tables_->RoomOf(
+    const StatusOr<UpdateSizes> sizes = tables_->MeasureUpdate(
         IdsOf(configuration_->tables.size(), sources), static_cast<int64_t>(sources.size()));
-    OPWRIGHT_RETURN_IF_ERROR(room.status());
-    Workspace workspace(memory_.get(), room->workspace);
-    Patiently(room->workspace, [&] {
-      if (!workspace.get()) workspace = Workspace(memory_.get(), room->workspace);
+    OPWRIGHT_RETURN_IF_ERROR(sizes.status());
+    Workspace workspace(memory_.get(), sizes->workspace);
+    RetryAllocation(sizes->workspace, [&] {
+      if (!workspace.get()) workspace = Workspace(memory_.get(), sizes->workspace);
       return workspace.get() != nullptr;
     });
-    if (!workspace.get()) return TooLarge("an update works in ", room->workspace);
+    if (!workspace.get()) return TooLarge("an update works in ", sizes->workspace);
     Report report;
     std::shared_ptr<Fence> fence;
-    OPWRIGHT_RETURN_IF_ERROR(MakeReport(kImageAt + room->image, &report, &fence));
+    OPWRIGHT_RETURN_IF_ERROR(MakeReport(kImageAt + sizes->image, &report, &fence));
     report.of_update = true;
     report.ids_seen = std::none_of(cores.begin(), cores.end(), [](const CoreGradients& core) {
       return core.batch->batch().on_device();
@@ -301,7 +301,7 @@ class Store : public TableStore {
         first += static_cast<int64_t>(batch.call.sources.size());
       }
       OPWRIGHT_RETURN_IF_ERROR(
-          tables_->Update(sources, rates, *room, workspace.get(), data + kImageAt, stream_));
+          tables_->Update(sources, rates, *sizes, workspace.get(), data + kImageAt, stream_));
       OPWRIGHT_RETURN_IF_ERROR(errors_->CopyTo(reinterpret_cast<DeviceErrors*>(data), stream_));
       return fence->Record(stream_);
     };
@@ -414,7 +414,7 @@ class Store : public TableStore {
   // Tries again for a while: others may be about to give memory back. No lock is held. What
   // was waited for in vain is not waited for again until something as large has been had.
   template <class Try>
-  void Patiently(int64_t bytes, const Try& attempt) {
+  void RetryAllocation(int64_t bytes, const Try& attempt) {
     const auto until = std::chrono::steady_clock::now() + kWaitForMemory;
     auto pause = std::chrono::milliseconds(1);
     bool had = attempt();
@@ -433,13 +433,13 @@ class Store : public TableStore {
   }
 
   StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
-                             bool patient) {
+                             bool wait) {
     const Packing packing(*configuration_, *batch);
     // Behind the ids come the descriptors of the lookup, and those of ids on the device. The
     // workspace behind them is not copied.
     const int64_t image_bytes = (LookupImageBytes(batch->features.size()) + 15) / 16 * 16;
     const int64_t copied = packing.bytes() + image_bytes + ArrivalImageBytes(packing.left());
-    const int64_t bytes = copied + packing.room();
+    const int64_t bytes = copied + packing.scratch_bytes();
     Pieces::Piece piece;
     Status status;
     const auto attempt = [&] {
@@ -448,19 +448,19 @@ class Store : public TableStore {
       if (status.ok()) piece = *taken;
       return !status.ok() || piece.data != nullptr;
     };
-    if (patient) {
-      Patiently(bytes, attempt);
+    if (wait) {
+      RetryAllocation(bytes, attempt);
     } else {
       attempt();
     }
     if (!status.ok()) return status;
     if (!piece.data) return TooLarge("the ids of a batch take ", bytes);
     auto made = std::make_shared<DeviceBatch>(std::move(batch), ids_, piece);
-    char* const room = piece.data + copied;
-    made->call = MakeLookup(tables_->views(), packing.SourcesAt(piece.data, room));
+    char* const scratch = piece.data + copied;
+    made->call = MakeLookup(tables_->views(), packing.SourcesAt(piece.data, scratch));
     made->image = piece.data + packing.bytes();
     if (packing.left() > 0) {
-      made->arrival = MakeArrival(packing.ArrivedAt(made->call.sources, room));
+      made->arrival = MakeArrival(packing.ArrivedAt(made->call.sources, scratch));
       made->arrival_image = piece.data + packing.bytes() + image_bytes;
       made->found =
           reinterpret_cast<DeviceErrors*>(made->arrival_image + made->arrival.errors_at);

@@ -111,8 +111,8 @@ void NothingIsLeft() {
 }
 
 // No table changes by a step with a bad gradient in one of them, nor by steps after it, until
-// somebody was told: who asks next once the device has got there.
-TEST(Store, BadGradientsAreTold) {
+// a call has returned the error: the next one once the device has got there.
+TEST(Store, BadGradientsAreReported) {
   const Later later;
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (int who = 0; who < 3; ++who) {
@@ -133,7 +133,7 @@ TEST(Store, BadGradientsAreTold) {
       EXPECT(device::Waits() == waits);
       device::Hold(false);
       device::Settle();
-      EXPECT_ERROR(step(1), kInvalid, "gradients must be finite");  // Receive is told.
+      EXPECT_ERROR(step(1), kInvalid, "gradients must be finite");  // Receive returns it.
       EXPECT(device::Waits() == waits);
       EXPECT(s.Receive().ok());
       EXPECT(s.Send(1).ok());
@@ -378,7 +378,7 @@ TEST(Store, WaitsForMemoryWithoutALock) {
   Bed s;
   int64_t refusals = 0;
   s.heap->LeaveOnly(10);
-  s.Enqueue();  // Not ahead: there is no room.
+  s.Enqueue();  // Not ahead: there is no memory.
   s.heap->LeaveOnly(1 << 20);
   const auto look_on = [&] {
     ++refusals;

@@ -29,7 +29,7 @@ class CudaMalloc : public Memory {
     cudaGetLastError();
     return nullptr;
   }
-  // Nobody is left to tell of an error.
+  // No caller is left to get an error.
   void Free(void* data) override { static_cast<void>(cudaFree(data)); }
   int64_t Left() override {
     size_t free = 0, total = 0;
@@ -79,7 +79,7 @@ StatusOr<std::unique_ptr<DeviceErrorBuffer>> DeviceErrorBuffer::Create(Memory* m
 }
 
 DeviceErrorBuffer::~DeviceErrorBuffer() {
-  // Nobody is left to tell of an error.
+  // No caller is left to get an error.
   if (errors_) memory_->Free(errors_);
   if (seen_) static_cast<void>(cudaFreeHost(seen_));
 }
@@ -138,7 +138,7 @@ Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
     OPWRIGHT_RETURN_IF_ERROR(CheckNumbers(config, Describe(config)));
     if (config.every_row && TraitsOf(config.optimizer).non_lazy() < 0) {
       return InvalidArgumentError(Describe(config) + ": " + TraitsOf(config.optimizer).field +
-                                  " does nothing to rows that nobody looked up");
+                                  " does nothing to rows that no batch looked up");
     }
     const StatusOr<Chunks> chunks = PlanChunks(config, most_chunk_bytes);
     OPWRIGHT_RETURN_IF_ERROR(chunks.status());
@@ -182,7 +182,7 @@ Status Tables::AllocateTable(const TableConfig& config, const Chunks& chunks, fl
 }
 
 Tables::~Tables() {
-  // Nobody is left to tell of an error.
+  // No caller is left to get an error.
   static_cast<void>(cudaDeviceSynchronize());
   for (void* const piece : pieces_) memory_->Free(piece);
 }
@@ -319,15 +319,16 @@ StatusOr<Workspace> Tables::Plan(const std::vector<int64_t>& ids, int64_t source
   return PlanUpdate(configs_, ids, resident_, image_bytes, static_cast<int64_t>(sort_bytes));
 }
 
-StatusOr<UpdateRoom> Tables::RoomOf(const std::vector<int64_t>& ids, int64_t sources) const {
+StatusOr<UpdateSizes> Tables::MeasureUpdate(const std::vector<int64_t>& ids,
+                                            int64_t sources) const {
   OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
   const StatusOr<Workspace> plan = Plan(ids, sources);
   OPWRIGHT_RETURN_IF_ERROR(plan.status());
-  return UpdateRoom{plan->bytes, UpdateImageBytes(configs_.size(), sources)};
+  return UpdateSizes{plan->bytes, UpdateImageBytes(configs_.size(), sources)};
 }
 
 Status Tables::Update(const std::vector<Source>& sources, const std::vector<float>& rates,
-                      const UpdateRoom& room, void* workspace, void* image,
+                      const UpdateSizes& sizes, void* workspace, void* image,
                       cudaStream_t stream) {
   OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
   if (sources.size() > size_t{1} << 15) {
@@ -361,19 +362,19 @@ Status Tables::Update(const std::vector<Source>& sources, const std::vector<floa
       Plan(IdsOf(configs_.size(), sources), static_cast<int64_t>(sources.size()));
   OPWRIGHT_RETURN_IF_ERROR(planned.status());
   const Workspace& plan = *planned;
-  if (room.workspace < plan.bytes || !Aligned(workspace)) {
+  if (sizes.workspace < plan.bytes || !Aligned(workspace)) {
     return InvalidArgumentError("an update of " + Describe(configs_) + " with " +
                                 Text(plan.ids) + " ids works in " + Text(plan.bytes) +
-                                " bytes, aligned to 16; " + Text(room.workspace) + " came");
+                                " bytes, aligned to 16; " + Text(sizes.workspace) + " came");
   }
   char* const base = static_cast<char*>(workspace);
   const UpdateCall call =
       MakeUpdate(configs_, views_, device_views_, sources, hypers, plan, base, errors_);
   const std::vector<char>& bytes = call.image.bytes();
-  if (static_cast<int64_t>(bytes.size()) > room.image) {
+  if (static_cast<int64_t>(bytes.size()) > sizes.image) {
     return InternalError("the descriptors of an update take " +
                          Text(static_cast<int64_t>(bytes.size())) + " bytes, not " +
-                         Text(room.image));
+                         Text(sizes.image));
   }
   std::memcpy(image, bytes.data(), bytes.size());
   OPWRIGHT_CUDA(

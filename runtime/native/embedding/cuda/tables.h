@@ -68,7 +68,7 @@ class DeviceErrorBuffer {
 
 // What an update takes: memory of the device that it works in, and memory of the host that
 // the device copies from: both until it has been made. In bytes.
-struct UpdateRoom {
+struct UpdateSizes {
   int64_t workspace, image;
 };
 
@@ -109,11 +109,11 @@ class Tables {
   Status TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream);
 
   // For so many ids of each table, in so many sources of all.
-  StatusOr<UpdateRoom> RoomOf(const std::vector<int64_t>& ids, int64_t sources) const;
+  StatusOr<UpdateSizes> MeasureUpdate(const std::vector<int64_t>& ids, int64_t sources) const;
   // Updates the rows that the sources looked up, which are one batch, in this order, with a
   // learning rate for each table. All gradients are looked at before the first row changes.
   Status Update(const std::vector<Source>& sources, const std::vector<float>& rates,
-                const UpdateRoom& room, void* workspace, void* image, cudaStream_t stream);
+                const UpdateSizes& sizes, void* workspace, void* image, cudaStream_t stream);
 
  private:
   Tables(const std::vector<TableConfig>& configs, Memory* memory, DeviceErrors* errors)

@@ -74,7 +74,7 @@ class TwoEngines {
     AddBags(configuration_, 0, input, Combiner::kSum, &batch);
     return batch;
   }
-  // How the batch came into the queue, which has room.
+  // How the batch came into the queue, which has capacity.
   Status Enqueue(int64_t host, Batch batch, const RunRef& run = {}) {
     PoolContext exec(pool_);
     Status status;

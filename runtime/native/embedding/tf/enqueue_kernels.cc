@@ -61,7 +61,7 @@ absl::Status ReadMode(OpKernelContext* context, Mode configured, const std::stri
   return absl::OkStatus();
 }
 
-// A feature's ids, or those of an input of the legacy form.
+// A feature's ids, or those of an input of a num_features configuration.
 struct Input {
   // What the lookups are views of; none, of an op that makes them itself.
   struct Tensors {
@@ -83,12 +83,12 @@ struct Input {
 struct Inputs {
   Mode mode = Mode::kTraining;
   std::vector<Input> list;
-  std::vector<Placement> places;      // Of the legacy form, by input.
+  std::vector<Placement> places;      // In a num_features configuration, by input.
   std::shared_ptr<const void> owner;  // Of ids that are in no tensor.
 };
 
-// What the ops have in common: which core, which mode, which combiners. The ids of a
-// feature, or of an input of the legacy form, are a subclass's business.
+// What the ops have in common: which core, which mode, which combiners. A
+// subclass reads the ids of a feature, or of an input of a num_features configuration.
 class EnqueueOp : public AsyncOpKernel {
  public:
   explicit EnqueueOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -162,7 +162,8 @@ class EnqueueOp : public AsyncOpKernel {
   // Checks what can be told without looking at ids.
   virtual absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const = 0;
 
-  // By input, where it goes: for the legacy form of ops whose inputs name their tables.
+  // By input, where it goes: for ops whose inputs name their tables, in a num_features
+  // configuration.
   virtual absl::Status MakePlacements(const Configuration&, size_t,
                                       std::vector<Placement>*) const {
     return absl::OkStatus();
@@ -207,8 +208,8 @@ class EnqueueOp : public AsyncOpKernel {
       if (inputs->places.empty() && count != configuration.features.size()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "there must be one input for each of the ", configuration.features.size(),
-            configuration.legacy ? " tables" : " features", " of the configuration, there are ",
-            count));
+            configuration.by_num_features ? " tables" : " features",
+            " of the configuration, there are ", count));
       }
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError("no memory for the ids of a batch");
@@ -427,7 +428,8 @@ class EnqueueArbitraryOp : public EnqueueTripleOp {
   }
 };
 
-// Inputs that name their tables: in the legacy form, features of a table lie side by side.
+// Inputs that name their tables. In a num_features configuration the features of a table lie
+// side by side.
 class EnqueueByTableOp : public EnqueueTripleOp {
  public:
   EnqueueByTableOp(OpKernelConstruction* context, const char* where)
@@ -476,7 +478,7 @@ class EnqueueByTableOp : public EnqueueTripleOp {
         return Invalid("table_ids",
                        absl::StrCat("each must be in [0, ", tables, "), one is ", table));
       }
-      if (!configuration.legacy) {
+      if (!configuration.by_num_features) {
         TF_RETURN_IF_ERROR(CheckFeature(configuration, i));
         continue;
       }
@@ -497,7 +499,7 @@ class EnqueueByTableOp : public EnqueueTripleOp {
       taken += own;
       places->push_back(place);
     }
-    if (!configuration.legacy) return absl::OkStatus();
+    if (!configuration.by_num_features) return absl::OkStatus();
     for (size_t t = 0; t < used.size(); ++t) {
       if (used[t] == configuration.tables[t].features) continue;
       return Invalid(

@@ -15,7 +15,7 @@
 
 namespace opwright::embedding {
 
-// `allocate` makes room for activations of a shape, once that is known.
+// `allocate` allocates activations of a shape, once that is known.
 using Allocate = std::function<absl::Status(const tensorflow::TensorShape&, float**)>;
 absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* exec,
                           const Allocate& allocate);

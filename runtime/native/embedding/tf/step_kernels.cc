@@ -27,9 +27,10 @@ using tensorflow::TensorShape;
 absl::Status CheckCount(const char* name, int64_t count, const Configuration& configuration) {
   const int64_t features = static_cast<int64_t>(configuration.features.size());
   if (count == features) return absl::OkStatus();
-  return Invalid(name, "must be the number of the configuration's " +
-                           std::string(configuration.legacy ? "tables, " : "features, ") +
-                           std::to_string(features) + ", is " + std::to_string(count));
+  return Invalid(name,
+                 "must be the number of the configuration's " +
+                     std::string(configuration.by_num_features ? "tables, " : "features, ") +
+                     std::to_string(features) + ", is " + std::to_string(count));
 }
 
 class RecvOp : public ConfiguredOp<AsyncOpKernel> {

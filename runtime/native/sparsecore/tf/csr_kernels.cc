@@ -83,7 +83,7 @@ class CsrOp : public Kernel {
     TF_RETURN_IF_ERROR(ToAbsl(PackCsr(shape_, splits, drop_, sources, &buffers)));
     if (buffers.dropped > 0) {
       LOG(WARNING) << "table " << table_ << ": dropped " << buffers.dropped
-                   << " triples, for which max_ids_per_chip_per_sample makes no room";
+                   << " triples, more than max_ids_per_chip_per_sample allows";
     }
     TF_RETURN_IF_ERROR(
         SetScalar(context, "row_pointers_unpadded_size", buffers.row_pointers_size));
