@@ -17,7 +17,7 @@ class DistributedStore : public TableStore {
   virtual void Drop(const PreparedRef& batch) = 0;
   // Sends the gradients of a core to the hosts that own their rows. With an error in `own`, it
   // refuses the batch instead. The update comes later.
-  virtual Status Share(ExecutionContext* exec, const PreparedBatch& batch, const Status& own,
+  virtual Status Share(ExecutionContext* exec, PreparedBatch* batch, const Status& own,
                        const std::vector<const float*>& gradients,
                        const std::vector<float>& rates) = 0;
 };

@@ -275,7 +275,7 @@ Status Engine::Lookup(ExecutionContext* exec, const Grant& grant, float* const* 
       status = made.status();
       if (status.ok()) prepared = *std::move(made);
     }
-    if (status.ok()) status = store_->Lookup(exec, *prepared, outputs);
+    if (status.ok()) status = store_->Lookup(exec, prepared.get(), outputs);
   } catch (const std::bad_alloc&) {
     status = ResourceExhaustedError("no memory for a lookup");
   }
@@ -432,7 +432,7 @@ Status Engine::Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
   (*part)->sharing = true;
   lock->unlock();
   try {
-    status = distributed_->Share(exec, *prepared, own, gradients, rates);
+    status = distributed_->Share(exec, prepared.get(), own, gradients, rates);
   } catch (const std::bad_alloc&) {
     status = ResourceExhaustedError("no memory for gradients");
     distributed_->Drop(prepared);

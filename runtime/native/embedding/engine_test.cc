@@ -41,15 +41,15 @@ class Recorder : public TableStore {
     ++told_->prepared;
     const Status status = std::exchange(told_->prepare, Status());
     if (!status.ok()) return status;
-    return std::make_shared<const PreparedBatch>(std::move(batch));
+    return std::make_shared<PreparedBatch>(std::move(batch));
   }
   PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch> batch,
                           const AllocateOutputs&) override {
     told_->log.push_back("ahead " + std::to_string(batch->features[0].indices[0]));
     return nullptr;
   }
-  Status Lookup(ExecutionContext*, const PreparedBatch& batch, float* const*) override {
-    told_->log.push_back("lookup " + Number(batch));
+  Status Lookup(ExecutionContext*, PreparedBatch* batch, float* const*) override {
+    told_->log.push_back("lookup " + Number(*batch));
     return std::exchange(told_->lookup, Status());
   }
   Status Update(ExecutionContext*, const std::vector<CoreGradients>& cores,

@@ -38,6 +38,7 @@ using OutputBuffersRef = std::shared_ptr<const OutputBuffers>;
 using AllocateOutputs = std::function<OutputBuffersRef()>;
 
 // A batch as a store looks it up and updates with it: on a GPU, with a copy of its ids there.
+// A store gets only batches that it prepared itself. Lookups and updates change their state.
 class PreparedBatch {
  public:
   explicit PreparedBatch(std::shared_ptr<const Batch> batch) : batch_(std::move(batch)) {}
@@ -54,11 +55,11 @@ class PreparedBatch {
  private:
   const std::shared_ptr<const Batch> batch_;
 };
-using PreparedRef = std::shared_ptr<const PreparedBatch>;
+using PreparedRef = std::shared_ptr<PreparedBatch>;
 
 // A core's part of a step's update: by feature, the gradient of its output.
 struct CoreGradients {
-  const PreparedBatch* batch;
+  PreparedBatch* batch;
   std::vector<const float*> gradients;
 };
 
@@ -92,7 +93,7 @@ class TableStore {
 
   // Fills the output of each feature: [samples, dimension]. Several lookups may be made at
   // once, as nothing else may.
-  virtual Status Lookup(ExecutionContext* exec, const PreparedBatch& batch,
+  virtual Status Lookup(ExecutionContext* exec, PreparedBatch* batch,
                         float* const* outputs) = 0;
 
   // The same of bags in one piece, which it checks, of any number of samples: [samples,

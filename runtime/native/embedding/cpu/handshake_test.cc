@@ -222,7 +222,8 @@ TEST(Handshake, CombinersThatDifferAreNamed) {
     std::vector<float> values(8);
     const std::vector<float*> outputs(2, values.data());
     const std::string feature = " combines feature 1 ('who') of table 1 ('users') by ";
-    EXPECT_ERROR(store->Lookup(&exec, *prepared, outputs.data()), StatusCode::kInvalidArgument,
+    EXPECT_ERROR(store->Lookup(&exec, prepared.get(), outputs.data()),
+                 StatusCode::kInvalidArgument,
                  h == 0 ? "host 1" + feature + "'sqrtn' and host 0 by 'sum'"
                         : "host 0" + feature + "'sum' and host 1 by 'sqrtn'");
   });

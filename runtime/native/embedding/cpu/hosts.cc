@@ -139,20 +139,20 @@ class HostsStore : public DistributedStore {
     return PrepareAhead(exec, std::move(batch));
   }
 
-  Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
+  Status Lookup(ExecutionContext* exec, PreparedBatch* prepared,
                 float* const* outputs) override {
-    const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
+    SharedBatch& batch = AsShared(prepared);
     const std::vector<PreparedRef>* incoming;
     OPWRIGHT_RETURN_IF_ERROR(
-        request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
+        request_queue_->AwaitIncoming(exec, &batch, local_.get(), &incoming));
     Buffers out, in;
     request_queue_->AllocateBuffers(batch, 0, &out, &in);
     for (int64_t h = 0; h < hosts(); ++h) {
-      const PreparedBatch& request = *At(*incoming, h);
+      PreparedBatch* const request = At(*incoming, h).get();
       OPWRIGHT_RETURN_IF_ERROR(
-          local_->Lookup(exec, request, Tables(At(out, h), UnitsOf(request)).data()));
+          local_->Lookup(exec, request, Tables(At(out, h), UnitsOf(*request)).data()));
     }
-    OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(batch, Channel::kRows, {}, out, in));
+    OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(&batch, Channel::kRows, {}, out, in));
     // The units of a table, one after the other: a small table, which bags are looked up in.
     std::vector<float*> units;
     for (size_t t = 0; t < whole_->tables.size(); ++t) {
@@ -185,17 +185,16 @@ class HostsStore : public DistributedStore {
 
   void Refuse(const Status& why) override { request_queue_->Refuse(why); }
   void Drop(const PreparedRef& batch) override {
-    request_queue_->Drop(std::const_pointer_cast<SharedBatch>(
-        std::static_pointer_cast<const SharedBatch>(batch)));
+    request_queue_->Drop(std::static_pointer_cast<SharedBatch>(batch));
   }
 
-  Status Share(ExecutionContext* exec, const PreparedBatch& prepared, const Status& own,
+  Status Share(ExecutionContext* exec, PreparedBatch* prepared, const Status& own,
                const std::vector<const float*>& gradients,
                const std::vector<float>& rates) override {
-    const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
+    SharedBatch& batch = AsShared(prepared);
     const std::vector<PreparedRef>* incoming;
     OPWRIGHT_RETURN_IF_ERROR(
-        request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
+        request_queue_->AwaitIncoming(exec, &batch, local_.get(), &incoming));
     const size_t rate_bytes = static_cast<size_t>(request_queue_->RateBytes());
     Buffers out, in;
     request_queue_->AllocateBuffers(batch, request_queue_->RateBytes(), &in, &out);
@@ -211,7 +210,7 @@ class HostsStore : public DistributedStore {
       }
     }
     OPWRIGHT_RETURN_IF_ERROR(
-        request_queue_->AllToAll(batch, Channel::kGradients, own, out, in));
+        request_queue_->AllToAll(&batch, Channel::kGradients, own, out, in));
     // All hosts find that these are not the same, or none does.
     for (int64_t h = 0; h < hosts(); ++h) {
       const int64_t bytes = BytesOf(UnitsOf(*At(*incoming, h)));
@@ -227,14 +226,14 @@ class HostsStore : public DistributedStore {
                 const std::vector<float>& rates) override {
     std::vector<CoreGradients> all;
     for (const CoreGradients& core : cores) {
-      const SharedBatch& batch = static_cast<const SharedBatch&>(*core.batch);
+      SharedBatch& batch = AsShared(core.batch);
       const std::vector<PreparedRef>* incoming;
       OPWRIGHT_RETURN_IF_ERROR(
-          request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
+          request_queue_->AwaitIncoming(exec, &batch, local_.get(), &incoming));
       for (int64_t h = 0; h < hosts(); ++h) {
-        const PreparedBatch& request = *At(*incoming, h);
-        const std::vector<float*> gradients = Tables(At(batch.gradients, h), UnitsOf(request));
-        all.push_back({&request, {gradients.begin(), gradients.end()}});
+        PreparedBatch* const request = At(*incoming, h).get();
+        const std::vector<float*> gradients = Tables(At(batch.gradients, h), UnitsOf(*request));
+        all.push_back({request, {gradients.begin(), gradients.end()}});
       }
     }
     return local_->Update(exec, all, rates);
@@ -249,6 +248,11 @@ class HostsStore : public DistributedStore {
  private:
   int64_t hosts() const { return exchange_->hosts(); }
   int64_t host() const { return exchange_->host(); }
+
+  // Of this store's own batches.
+  static SharedBatch& AsShared(PreparedBatch* batch) {
+    return *static_cast<SharedBatch*>(batch);
+  }
 
   static int64_t RowsInPart(int64_t columns) {
     return std::max<int64_t>(1, (int64_t{4} << 20) / columns);

@@ -135,9 +135,9 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
       if (ahead[step][h]) prepare(step + 1);
       PoolContext exec(pool);
       const auto gradient = pointers(gradients[step][h]);
-      EXPECT_OK(store.Lookup(&exec, *prepared[step], pointers(outputs[step][h]).data()));
+      EXPECT_OK(store.Lookup(&exec, prepared[step].get(), pointers(outputs[step][h]).data()));
       const std::vector<const float*> of_core(gradient.begin(), gradient.end());
-      EXPECT_OK(store.Share(&exec, *prepared[step], {}, of_core, rates(step)));
+      EXPECT_OK(store.Share(&exec, prepared[step].get(), {}, of_core, rates(step)));
       EXPECT_OK(store.Update(&exec, {{prepared[step].get(), of_core}}, rates(step)));
     }
   });
@@ -149,7 +149,7 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
     for (size_t h = 0; h < all; ++h) {
       prepared.push_back(Value(one->Prepare(&exec, batches[step][h])));
       Values wanted = outputs[step][h];
-      EXPECT_OK(one->Lookup(&exec, *prepared[h], pointers(wanted).data()));
+      EXPECT_OK(one->Lookup(&exec, prepared[h].get(), pointers(wanted).data()));
       for (size_t f = 0; f < wanted.size(); ++f) ExpectClose(outputs[step][h][f], wanted[f]);
       const auto gradient = pointers(gradients[step][h]);
       cores.push_back({prepared[h].get(), {gradient.begin(), gradient.end()}});
@@ -203,8 +203,8 @@ std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& sam
     float* const pointer = values.data();
     const PreparedRef prepared =
         Value(store.Prepare(&exec, std::make_shared<const Batch>(std::move(batch))));
-    EXPECT_OK(store.Lookup(&exec, *prepared, &pointer));
-    EXPECT_OK(store.Share(&exec, *prepared, {}, {pointer}, {0.5f}));
+    EXPECT_OK(store.Lookup(&exec, prepared.get(), &pointer));
+    EXPECT_OK(store.Share(&exec, prepared.get(), {}, {pointer}, {0.5f}));
     EXPECT_OK(store.Update(&exec, {{prepared.get(), {pointer}}}, {0.5f}));
   });
   const Exchange& first = *hosts[0].exchange;

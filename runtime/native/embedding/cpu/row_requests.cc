@@ -45,7 +45,7 @@ SharedRef ShardRequestQueue::Make(std::shared_ptr<const Batch> batch) const {
   return std::make_shared<SharedBatch>(std::move(batch), RequestPlan(whole_, hosts(), mode));
 }
 
-Status ShardRequestQueue::EnsureHandshake() const {
+Status ShardRequestQueue::EnsureHandshake() {
   std::lock_guard<std::mutex> lock(agreement_mutex_);
   if (agreement_) return *agreement_;
   // Others may have begun when this throws: it is not tried again.
@@ -100,7 +100,7 @@ void ShardRequestQueue::Drop(SharedRef batch) {
   try {
     exchange_->RunTask([self = shared_from_this(), batch = std::move(batch)] {
       try {
-        self->AnnounceDrop(*batch);
+        self->AnnounceDrop(batch.get());
       } catch (const std::bad_alloc&) {
         self->Break("no memory to drop a batch; start all hosts again");
       }
@@ -111,17 +111,17 @@ void ShardRequestQueue::Drop(SharedRef batch) {
 }
 
 // Its result is not used here.
-void ShardRequestQueue::AnnounceDrop(const SharedBatch& batch) const {
-  if (!batch.ended_.get().ok()) return;
+void ShardRequestQueue::AnnounceDrop(SharedBatch* batch) const {
+  if (!batch->ended_.get().ok()) return;
   const Status why = FailedPreconditionError("the step that it is part of has failed there");
-  const Mode mode = batch.batch().mode;
+  const Mode mode = batch->batch().mode;
   Buffers incoming, outgoing;
-  std::lock_guard<std::mutex> lock(batch.transfer_mutex_);
-  if (!batch.looked_up_ && mode != Mode::kBackwardOnly) {
-    AllocateBuffers(batch, 0, &incoming, &outgoing);
+  std::lock_guard<std::mutex> lock(batch->transfer_mutex_);
+  if (!batch->looked_up_ && mode != Mode::kBackwardOnly) {
+    AllocateBuffers(*batch, 0, &incoming, &outgoing);
     static_cast<void>(AllToAllLocked(batch, Channel::kRows, why, incoming, outgoing));
   } else if (mode != Mode::kInference) {
-    AllocateBuffers(batch, RateBytes(), &incoming, &outgoing);
+    AllocateBuffers(*batch, RateBytes(), &incoming, &outgoing);
     static_cast<void>(AllToAllLocked(batch, Channel::kGradients, why, outgoing, incoming));
   }
 }
@@ -141,22 +141,21 @@ void ShardRequestQueue::AllocateBuffers(const SharedBatch& batch, int64_t more,
   }
 }
 
-Status ShardRequestQueue::AllToAll(const SharedBatch& batch, Channel channel, const Status& own,
+Status ShardRequestQueue::AllToAll(SharedBatch* batch, Channel channel, const Status& own,
                                    const Buffers& out, const Buffers& in) const {
-  std::lock_guard<std::mutex> lock(batch.transfer_mutex_);
+  std::lock_guard<std::mutex> lock(batch->transfer_mutex_);
   return AllToAllLocked(batch, channel, own, out, in);
 }
 
-Status ShardRequestQueue::AllToAllLocked(const SharedBatch& batch, Channel channel,
-                                         const Status& own, const Buffers& out,
-                                         const Buffers& in) const {
-  if (batch.over_) return FailedPreconditionError("the step of this batch was dropped");
+Status ShardRequestQueue::AllToAllLocked(SharedBatch* batch, Channel channel, const Status& own,
+                                         const Buffers& out, const Buffers& in) const {
+  if (batch->over_) return FailedPreconditionError("the step of this batch was dropped");
   const int64_t says = own.ok() ? 0 : 1;
   for (const Buffer& one : out) {
     std::memcpy(one.data + one.size - kRefusalBytes, &says, sizeof says);
   }
-  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(channel, batch.number, out, in));
-  batch.looked_up_ = batch.looked_up_ || channel == Channel::kRows;
+  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(channel, batch->number, out, in));
+  batch->looked_up_ = batch->looked_up_ || channel == Channel::kRows;
   std::vector<bool> refused;
   for (const Buffer& one : in) {
     int64_t said;
@@ -167,11 +166,10 @@ Status ShardRequestQueue::AllToAllLocked(const SharedBatch& batch, Channel chann
 }
 
 // If a host refuses a batch, it says why to all others.
-Status ShardRequestQueue::BroadcastRefusal(const SharedBatch& batch,
-                                           const std::vector<bool>& refused,
+Status ShardRequestQueue::BroadcastRefusal(SharedBatch* batch, const std::vector<bool>& refused,
                                            const Status& own) const {
   if (std::find(refused.begin(), refused.end(), true) == refused.end()) return {};
-  batch.over_ = true;
+  batch->over_ = true;
   constexpr size_t kMost = 1024;
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
@@ -181,7 +179,7 @@ Status ShardRequestQueue::BroadcastRefusal(const SharedBatch& batch,
     const size_t size = static_cast<size_t>(out.back().size);
     if (size > 0) std::strncpy(out.back().data, own.message().c_str(), size);
   }
-  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kErrors, batch.number, out, in));
+  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kErrors, batch->number, out, in));
   if (!own.ok()) return own;
   std::string words;
   for (int64_t h = 0; h < hosts(); ++h) {
@@ -217,14 +215,14 @@ void ShardRequestQueue::Work() {
   working_ = false;
 }
 
-Status ShardRequestQueue::AwaitIncoming(ExecutionContext* exec, const SharedBatch& batch,
+Status ShardRequestQueue::AwaitIncoming(ExecutionContext* exec, SharedBatch* batch,
                                         TableStore* store,
                                         const std::vector<PreparedRef>** incoming) const {
-  OPWRIGHT_RETURN_IF_ERROR(batch.ended_.get());
-  std::lock_guard<std::mutex> lock(batch.mutex_);
-  std::vector<PreparedRef>& prepared = batch.prepared_;
-  while (prepared.size() < batch.incoming_.size()) {
-    StatusOr<PreparedRef> one = store->Prepare(exec, batch.incoming_[prepared.size()]);
+  OPWRIGHT_RETURN_IF_ERROR(batch->ended_.get());
+  std::lock_guard<std::mutex> lock(batch->mutex_);
+  std::vector<PreparedRef>& prepared = batch->prepared_;
+  while (prepared.size() < batch->incoming_.size()) {
+    StatusOr<PreparedRef> one = store->Prepare(exec, batch->incoming_[prepared.size()]);
     OPWRIGHT_RETURN_IF_ERROR(one.status());
     prepared.push_back(*std::move(one));
   }
@@ -232,11 +230,11 @@ Status ShardRequestQueue::AwaitIncoming(ExecutionContext* exec, const SharedBatc
   return {};
 }
 
-Status ShardRequestQueue::ExchangeRequests(SharedBatch* batch) const {
+Status ShardRequestQueue::ExchangeRequests(SharedBatch* batch) {
   std::vector<RequestHeader> headers;
   std::vector<ShardRequest> incoming(static_cast<size_t>(hosts()));
   OPWRIGHT_RETURN_IF_ERROR(EnsureHandshake());
-  OPWRIGHT_RETURN_IF_ERROR(ExchangeHeaders(*batch, &headers));
+  OPWRIGHT_RETURN_IF_ERROR(ExchangeHeaders(batch, &headers));
   OPWRIGHT_RETURN_IF_ERROR(CompareModes(*batch, headers));
   OPWRIGHT_RETURN_IF_ERROR(CompareCombiners(*batch, headers));
   for (int64_t h = 0; h < hosts(); ++h) {
@@ -254,26 +252,26 @@ Status ShardRequestQueue::ExchangeRequests(SharedBatch* batch) const {
 }
 
 // By host: how much it requests of this one. An error if a host refuses the batch.
-Status ShardRequestQueue::ExchangeHeaders(const SharedBatch& batch,
+Status ShardRequestQueue::ExchangeHeaders(SharedBatch* batch,
                                           std::vector<RequestHeader>* headers) const {
   const size_t tables = whole_.tables.size();
   const int64_t bytes = RequestHeader::BytesOf(tables);
-  const int64_t combiners = FingerprintOf(CombinersOf(batch.batch()));
-  const int64_t mode =
-      batch.refused_.ok() ? static_cast<int64_t>(batch.batch().mode) : RequestHeader::kRefused;
+  const int64_t combiners = FingerprintOf(CombinersOf(batch->batch()));
+  const int64_t mode = batch->refused_.ok() ? static_cast<int64_t>(batch->batch().mode)
+                                            : RequestHeader::kRefused;
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
     out.push_back(exchange_->Allocate(bytes));
-    RequestHeader(combiners, mode, At(batch.plan_.requests, h)).Encode(out.back().data);
+    RequestHeader(combiners, mode, At(batch->plan_.requests, h)).Encode(out.back().data);
     in.push_back(h == host() ? out.back() : exchange_->Allocate(bytes));
   }
-  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kCounts, batch.number, out, in));
+  OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kCounts, batch->number, out, in));
   std::vector<bool> refused;
   for (const Buffer& one : in) {
     headers->push_back(RequestHeader::Decode(one.data, tables));
     refused.push_back(headers->back().mode == RequestHeader::kRefused);
   }
-  return BroadcastRefusal(batch, refused, batch.refused_);
+  return BroadcastRefusal(batch, refused, batch->refused_);
 }
 
 Status ShardRequestQueue::CompareModes(const SharedBatch& batch,

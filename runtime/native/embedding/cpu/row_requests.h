@@ -20,6 +20,8 @@
 
 namespace opwright::embedding {
 
+// A batch whose rows lie on several hosts. ShardRequestQueue exchanges its requests, rows and
+// gradients, and keeps here how far that is.
 class SharedBatch : public PreparedBatch {
  public:
   SharedBatch(std::shared_ptr<const Batch> batch, RequestPlan plan)
@@ -28,7 +30,7 @@ class SharedBatch : public PreparedBatch {
   const RequestPlan& plan() const { return plan_; }
   int64_t number = -1;  // Among those of this host.
   // Until the update: by host, the gradients of the units that it requested.
-  mutable std::vector<Exchange::Buffer> gradients;
+  std::vector<Exchange::Buffer> gradients;
 
   bool over() const override { return over_; }
 
@@ -45,11 +47,11 @@ class SharedBatch : public PreparedBatch {
   Status refused_;                                      // Why this host did not take it.
   std::promise<Status> end_;                            // Of the exchange.
   const std::shared_future<Status> ended_{end_.get_future()};
-  mutable std::mutex mutex_;
-  mutable std::vector<PreparedRef> prepared_;  // Of `incoming_`.
-  mutable std::mutex transfer_mutex_;          // Of rows and gradients, which come one by one.
-  mutable bool looked_up_ = false;
-  mutable std::atomic<bool> over_{false};  // A host has refused it, and so have all.
+  std::mutex mutex_;
+  std::vector<PreparedRef> prepared_;  // Of `incoming_`.
+  std::mutex transfer_mutex_;          // Of rows and gradients, which come one by one.
+  bool looked_up_ = false;
+  std::atomic<bool> over_{false};  // A host has refused it, and so have all.
 };
 using SharedRef = std::shared_ptr<SharedBatch>;
 
@@ -66,7 +68,7 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
                     const Configuration& own, const std::vector<RowSharding>& shardings);
 
   // Waits for all hosts, the first time, and compares their configurations with this one.
-  Status EnsureHandshake() const;
+  Status EnsureHandshake();
 
   // Queues the requests of a batch. If it throws std::bad_alloc, it has queued nothing, and
   // the caller refuses the batch. Otherwise hosts would go on with different batches.
@@ -86,13 +88,13 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
                        std::vector<Exchange::Buffer>* incoming,
                        std::vector<Exchange::Buffer>* outgoing) const;
   // Exchanges rows or gradients, unless a host refuses the batch.
-  Status AllToAll(const SharedBatch& batch, Channel channel, const Status& own,
+  Status AllToAll(SharedBatch* batch, Channel channel, const Status& own,
                   const std::vector<Exchange::Buffer>& out,
                   const std::vector<Exchange::Buffer>& in) const;
 
   // Awaits the requests of all hosts in their batches of the same number. `store` prepares
   // them.
-  Status AwaitIncoming(ExecutionContext* exec, const SharedBatch& batch, TableStore* store,
+  Status AwaitIncoming(ExecutionContext* exec, SharedBatch* batch, TableStore* store,
                        const std::vector<PreparedRef>** incoming) const;
 
  private:
@@ -102,15 +104,15 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
   SharedRef Make(std::shared_ptr<const Batch> batch) const;
   void Queue(const SharedRef& batch);
   void Break(const char* why);
-  void AnnounceDrop(const SharedBatch& batch) const;
+  void AnnounceDrop(SharedBatch* batch) const;
   void Work();
-  Status ExchangeRequests(SharedBatch* batch) const;
-  Status AllToAllLocked(const SharedBatch& batch, Channel channel, const Status& own,
+  Status ExchangeRequests(SharedBatch* batch);
+  Status AllToAllLocked(SharedBatch* batch, Channel channel, const Status& own,
                         const std::vector<Exchange::Buffer>& out,
                         const std::vector<Exchange::Buffer>& in) const;
-  Status BroadcastRefusal(const SharedBatch& batch, const std::vector<bool>& refused,
+  Status BroadcastRefusal(SharedBatch* batch, const std::vector<bool>& refused,
                           const Status& own) const;
-  Status ExchangeHeaders(const SharedBatch& batch, std::vector<RequestHeader>* headers) const;
+  Status ExchangeHeaders(SharedBatch* batch, std::vector<RequestHeader>* headers) const;
   Status CompareModes(const SharedBatch& batch,
                       const std::vector<RequestHeader>& headers) const;
   Status CompareCombiners(const SharedBatch& batch,
@@ -126,8 +128,8 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
   bool working_ = false;
   int64_t next_ = 0;
   Status broken_;
-  mutable std::mutex agreement_mutex_;
-  mutable std::optional<Status> agreement_;
+  std::mutex agreement_mutex_;
+  std::optional<Status> agreement_;
 };
 
 }  // namespace opwright::embedding

@@ -233,16 +233,16 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
 
 namespace {
 
-// A batch whose lookup has begun.
-class BegunBatch : public PreparedBatch {
+// A batch, and the lookup that has begun with it in the background, if one has.
+class CpuBatch : public PreparedBatch {
  public:
-  BegunBatch(std::shared_ptr<const Batch> batch, OutputBuffersRef buffers)
+  CpuBatch(std::shared_ptr<const Batch> batch, OutputBuffersRef buffers)
       : PreparedBatch(std::move(batch)), buffers_(std::move(buffers)) {}
-  ~BegunBatch() override {
+  ~CpuBatch() override {
     if (background_) background_->Stop();
   }
 
-  // Null: it has not.
+  // Null: no thread was free for it.
   std::shared_ptr<Background> Begin(ExecutionContext* exec, LookupParts lookups) {
     lookups.SetOutputs(buffers_->data());
     const auto shared = std::make_shared<const LookupParts>(std::move(lookups));
@@ -252,9 +252,10 @@ class BegunBatch : public PreparedBatch {
 
   OutputBuffersRef outputs() const override { return buffers_; }
 
-  // Whether its activations are in these outputs. Its buffers are released: they are found
-  // once.
-  bool Finish(float* const* outputs) const {
+  // Ends the background lookup. Returns whether the activations are in these outputs. Releases
+  // its buffers, so that it returns true once.
+  bool Finish(float* const* outputs) {
+    if (!background_) return false;
     const bool here =
         buffers_ && std::equal(buffers_->data().begin(), buffers_->data().end(), outputs);
     if (!here) background_->Stop();
@@ -264,7 +265,7 @@ class BegunBatch : public PreparedBatch {
   }
 
  private:
-  mutable OutputBuffersRef buffers_;
+  OutputBuffersRef buffers_;
   std::shared_ptr<Background> background_;
 };
 
@@ -347,7 +348,7 @@ class CpuTableStore : public TableStore {
 
   StatusOr<PreparedRef> Prepare(ExecutionContext*,
                                 std::shared_ptr<const Batch> batch) override {
-    return PreparedRef(std::make_shared<const PreparedBatch>(std::move(batch)));
+    return PreparedRef(std::make_shared<CpuBatch>(std::move(batch), nullptr));
   }
 
   PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
@@ -361,7 +362,7 @@ class CpuTableStore : public TableStore {
     LookupParts lookups(LookupsOf(*batch), exec->Threads());
     OutputBuffersRef buffers = allocate_outputs();
     if (!buffers) return nullptr;
-    const auto begun = std::make_shared<BegunBatch>(std::move(batch), std::move(buffers));
+    const auto begun = std::make_shared<CpuBatch>(std::move(batch), std::move(buffers));
     std::lock_guard<std::mutex> lock(mutex_);
     if (writing_) return nullptr;
     ahead_.erase(std::remove_if(ahead_.begin(), ahead_.end(),
@@ -372,12 +373,12 @@ class CpuTableStore : public TableStore {
     return one.expired() ? nullptr : begun;
   }
 
-  Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
+  Status Lookup(ExecutionContext* exec, PreparedBatch* prepared,
                 float* const* outputs) override {
-    const auto* const begun = dynamic_cast<const BegunBatch*>(&prepared);
-    if (begun && begun->Finish(outputs)) return {};
-    LookupParts lookups(LookupsOf(prepared.batch()), exec->Threads());
-    lookups.SetOutputs({outputs, outputs + prepared.batch().features.size()});
+    if (static_cast<CpuBatch*>(prepared)->Finish(outputs)) return {};
+    const Batch& batch = prepared->batch();
+    LookupParts lookups(LookupsOf(batch), exec->Threads());
+    lookups.SetOutputs({outputs, outputs + batch.features.size()});
     LookUp(exec, lookups, few_bytes_);
     return {};
   }

@@ -221,7 +221,7 @@ struct Large {
     EXPECT_OK(store->Read(&exec, 0, 0, rows, all.data() + 5000 * 3));
     float* const out = all.data() + 2 * 5000 * 3;
     float* const outputs[] = {out, out + 7000 * 3};
-    EXPECT_OK(store->Lookup(&exec, *prepared, outputs));
+    EXPECT_OK(store->Lookup(&exec, prepared.get(), outputs));
     return all;
   }
 
@@ -291,7 +291,7 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
     }
     const std::vector<float*> to =
         elsewhere ? std::vector<float*>{others[0], others[1]} : begun->outputs()->data();
-    EXPECT_OK(store->Lookup(&exec, *begun, to.data()));
+    EXPECT_OK(store->Lookup(&exec, begun.get(), to.data()));
     EXPECT(begun->outputs() == nullptr);
     EXPECT(released.expired());
     for (int64_t f = 0; f < 2; ++f) {
@@ -308,7 +308,7 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
       }
     }
     // Once found, a batch is looked up like any other.
-    EXPECT_OK(store->Lookup(&exec, *begun, others));
+    EXPECT_OK(store->Lookup(&exec, begun.get(), others));
     EXPECT_EQ(other[0], to[0][0]);
   }
 }

@@ -92,7 +92,7 @@ struct DeviceBatch : PreparedBatch {
   }
 
   // What the stream is given from now on finds the ids there. Under the store's lock.
-  Status Arrive(Tables* tables) const {
+  Status Arrive(Tables* tables) {
     if (arrived) return {};
     OPWRIGHT_RETURN_IF_ERROR(copied->Before(ids->stream()));
     if (found) OPWRIGHT_RETURN_IF_ERROR(tables->Arrive(arrival, arrival_image, ids->stream()));
@@ -110,7 +110,7 @@ struct DeviceBatch : PreparedBatch {
   char* arrival_image = nullptr;
   DeviceErrors* found = nullptr;
   FenceRef copied;
-  mutable bool arrived = false;
+  bool arrived = false;
 };
 
 class Store : public TableStore {
@@ -229,9 +229,8 @@ class Store : public TableStore {
     return made.ok() ? *std::move(made) : nullptr;
   }
 
-  Status Lookup(ExecutionContext*, const PreparedBatch& prepared,
-                float* const* outputs) override {
-    const DeviceBatch& batch = static_cast<const DeviceBatch&>(prepared);
+  Status Lookup(ExecutionContext*, PreparedBatch* prepared, float* const* outputs) override {
+    DeviceBatch& batch = AsDevice(prepared);
     // What is wrong with ids that the host has not seen, their update tells; of a batch that
     // has none, its lookup.
     const bool tells = batch.found && batch.batch().mode == Mode::kInference;
@@ -262,8 +261,7 @@ class Store : public TableStore {
     const Context::Scope here(context_);
     std::vector<Source> sources;
     for (const CoreGradients& core : cores) {
-      const std::vector<Source>& of_core =
-          static_cast<const DeviceBatch*>(core.batch)->call.sources;
+      const std::vector<Source>& of_core = AsDevice(core.batch).call.sources;
       for (size_t f = 0; f < of_core.size(); ++f) {
         sources.push_back(of_core[f]);
         sources.back().number = static_cast<int64_t>(sources.size()) - 1;
@@ -294,7 +292,7 @@ class Store : public TableStore {
     const auto queue = [&]() -> Status {
       int64_t first = 0;
       for (const CoreGradients& core : cores) {
-        const DeviceBatch& batch = *static_cast<const DeviceBatch*>(core.batch);
+        DeviceBatch& batch = AsDevice(core.batch);
         OPWRIGHT_RETURN_IF_ERROR(batch.Arrive(tables_.get()));
         if (batch.found)
           OPWRIGHT_RETURN_IF_ERROR(tables_->TakeOver(batch.found, first, stream_));
@@ -339,6 +337,11 @@ class Store : public TableStore {
   }
 
  private:
+  // Of this store's own batches.
+  static DeviceBatch& AsDevice(PreparedBatch* batch) {
+    return *static_cast<DeviceBatch*>(batch);
+  }
+
   // As many as errors and an update can number.
   static constexpr int64_t kMaxSources = int64_t{1} << 15;
   // Of ids that wait for their lookup; more come with it.
