@@ -12,14 +12,14 @@ from opwright_codegen import docs, literals, naming, skeleton, view
 from opwright_codegen.model import Op
 
 #: The number of the contract that generated code keeps with `opwright_runtime.gencode`.
-ABI = 3
+ABI = 4
 
 
 def op_source(op: Op, package: str = "opwright") -> str:
     """The unformatted source of the file of one op.
 
-    Classes of a library's ops say what they were made for: any version of it may be
-    loaded. opwright's own serve several versions of TensorFlow.
+    Classes of a library's ops state the schema that they were generated for: any
+    version of it may be loaded. opwright's own serve several versions of TensorFlow.
     """
     found = view.op_view(op, states_schema=package != "opwright")
     return _environment().get_template("op.py.jinja").render(op=found)

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from opwright_codegen import load, naming
-from opwright_codegen.nodes import Read, Reader, did_you_mean, shown
+from opwright_codegen.nodes import Read, Reader, did_you_mean, repr_short
 from opwright_codegen.problems import Problem
 
 
@@ -87,7 +87,7 @@ class _GroupsReader(Reader):
         """Reads the dotted name of a module."""
         name = self.text(node, what)
         if name is not None and not all(map(str.isidentifier, name.split("."))):
-            message = f"{what} must be a module, such as a.b, not {shown(name)}"
+            message = f"{what} must be a module, such as a.b, not {repr_short(name)}"
             self.problem(node, message)
         return name
 
@@ -117,7 +117,7 @@ class _GroupsReader(Reader):
                 return None
             if op not in self.group_of:
                 hint = did_you_mean(op, self.group_of)
-                message = f"{what} is {shown(op)}, an op that has no opdef{hint}"
+                message = f"{what} is {repr_short(op)}, an op that has no opdef{hint}"
                 self.problem(node, message)
             elif self.group_of[op] == group:
                 self.problem(node, f"{what} is {op!r}, which lies there now")

@@ -126,9 +126,9 @@ def _facts(
         # Of TensorFlow's ops we say in our own words what they do.
         facts[op.name] = prose.documented(op, op_def) if own else op
     if homeless:
-        shown = ", ".join(homeless[:3]) + (", ..." if len(homeless) > 3 else "")
+        named = ", ".join(homeless[:3]) + (", ..." if len(homeless) > 3 else "")
         raise SourceError(
-            f"{shown}: in no group yet; name one with --group, the package that their"
+            f"{named}: in no group yet; name one with --group, the package that their"
             " classes go to: --group audio"
         )
     return facts, skipped

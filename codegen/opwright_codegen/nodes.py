@@ -134,7 +134,7 @@ class Reader:
         kind = str(node.tag).removeprefix(_TAG)
         came = {"map": "a mapping", "seq": "a list", "null": "nothing"}.get(kind)
         if came is None and isinstance(node, yaml.ScalarNode):
-            came = f"{'text' if kind == 'str' else kind} {shown(node.value)}"
+            came = f"{'text' if kind == 'str' else kind} {repr_short(node.value)}"
             if wanted == "text":
                 hint = "; put it in quotes"
         elif came is None:
@@ -166,7 +166,7 @@ class Reader:
         elif not _INTEGER.match(node.value):
             self.wrong(node, what, "an integer in plain decimal digits")
         elif len(node.value) > _MAX_DIGITS or int(node.value) not in within:
-            text = shown(node.value)
+            text = repr_short(node.value)
             self.problem(node, f"{what} is {text}, which does not fit into 64 bits")
         else:
             return int(node.value)
@@ -201,7 +201,7 @@ class Reader:
         def read(node: yaml.Node, what: str) -> str | None:
             text = self.text(node, what)
             if text is not None and not pattern.match(text):
-                self.problem(node, f"{what} is {shown(text)}; it must be {form}")
+                self.problem(node, f"{what} is {repr_short(text)}; it must be {form}")
                 return None
             return text
 
@@ -222,7 +222,7 @@ class Reader:
                 return text
             self.problem(
                 node,
-                f"{what} is {shown(text)}, which is no {kind}"
+                f"{what} is {repr_short(text)}, which is no {kind}"
                 f"{did_you_mean(text, choices, meant(text))};"
                 f" allowed: {', '.join(choices)}",
             )
@@ -268,7 +268,8 @@ class Mapping:
                 first = self._items[name][0].start_mark.line + 1
                 reader.problem(
                     key,
-                    f"duplicate key {shown(name)} in {what}; first on line {first}",
+                    f"duplicate key {repr_short(name)} in {what};"
+                    f" first on line {first}",
                 )
                 continue
             self._items[name] = (key, value)
@@ -297,7 +298,7 @@ class Mapping:
             if name not in self._known:
                 self._reader.problem(
                     key,
-                    f"unknown key {shown(name)} in {self.what}"
+                    f"unknown key {repr_short(name)} in {self.what}"
                     f"{did_you_mean(name, self._known)};"
                     f" allowed: {', '.join(self._known)}",
                 )
@@ -372,7 +373,7 @@ def value_of(text: str) -> str | None:
         return None
 
 
-def shown(text: str) -> str:
+def repr_short(text: str) -> str:
     """`text` in quotes, on one line, cut short where it is long."""
     return _SHORT.repr(text)
 

@@ -9,7 +9,7 @@ import yaml
 
 from opwright_codegen import naming, shapes
 from opwright_codegen.model import Arg, Attr, Op, Role
-from opwright_codegen.nodes import Mapping, Reader, did_you_mean, shown
+from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
 
 #: Inputs, outputs or attrs, each with where its parts are.
@@ -32,8 +32,8 @@ def check_default(reader: Reader, table: Mapping, attr: Attr) -> None:
         if value not in (attr.allowed or ()):
             reader.problem(
                 table.at("default"),
-                f"default of {attr.name!r} is {shown(str(value))}, which is not"
-                f" allowed; allowed: {', '.join(map(shown, attr.allowed or ()))}",
+                f"default of {attr.name!r} is {repr_short(str(value))}, which is not"
+                f" allowed; allowed: {', '.join(map(repr_short, attr.allowed or ()))}",
             )
     if attr.minimum is None:
         return
@@ -94,7 +94,7 @@ def check_references(reader: Reader, op: Op, args: Args) -> None:
                 meant = dtype_meant(used) if dtypes else None
                 hint = did_you_mean(used, [*kinds, *dtypes], meant)
                 message = (
-                    f"{what} {shown(used)}, which is {dtype} an attr of kind"
+                    f"{what} {repr_short(used)}, which is {dtype} an attr of kind"
                     f" {wanted} here{hint}"
                 )
             reader.problem(table.at(key), message)
@@ -127,7 +127,7 @@ def ordered(
         reader.problem(
             node,
             "'attr_order' must name every attr and option once; check"
-            f" {', '.join(map(shown, odd))}",
+            f" {', '.join(map(repr_short, odd))}",
         )
         return tuple(attrs)
     return tuple(sorted(attrs, key=lambda attr: order.index(attr.name)))

@@ -193,7 +193,15 @@ NAMES: Final = {name: module for module, names in _SOURCES.items() for name in n
 
 #: What the file of an op takes from the runtime besides types: always, ...
 BINDING: Final = frozenset(
-    {"CURRENT", "EAGER", "OpInputs", "Scope", "context", "execute", "explained"}
+    {
+        "CURRENT",
+        "EAGER",
+        "OpInputs",
+        "Scope",
+        "context",
+        "execute",
+        "describe_missing_args",
+    }
     | {"graphs", "new"}
 )
 #: ... and some files only.

@@ -16,7 +16,7 @@ from opwright_codegen.model import (
     TensorValue,
     Value,
 )
-from opwright_codegen.nodes import Mapping, Read, Reader, shown
+from opwright_codegen.nodes import Mapping, Read, Reader, repr_short
 from opwright_codegen.types import (
     DTYPES,
     KINDS,
@@ -72,7 +72,9 @@ class ValueReader(Reader):
         try:
             return None if digits is None else bytes.fromhex(digits)
         except ValueError:
-            self.problem(node, f"{what} is {shown(digits or '')}, no hexadecimal bytes")
+            self.problem(
+                node, f"{what} is {repr_short(digits or '')}, no hexadecimal bytes"
+            )
             return None
 
     def func_value(self, node: yaml.Node, what: str) -> FuncValue | None:

@@ -73,7 +73,7 @@ class OpView:
     #: What is newer than the oldest TensorFlow, and the version that brought it.
     since: tuple[tuple[str, str], ...]
     #: What of the op calls depend on, where the class states it.
-    made_for: tuple[tuple[str, str], ...]
+    schema: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
     #: What calls name of the runtime.
@@ -171,7 +171,7 @@ class OpView:
 
 
 def op_view(op: Op, states_schema: bool = False) -> OpView:
-    """The file of one op; `states_schema`: its class says what it was made for."""
+    """The file of one op; `states_schema`: its class has `SCHEMA`."""
     cls = naming.class_name(op.name)
     variables = annotate.class_variables(op)
     function_variables = annotate.function_variables(op)
@@ -230,7 +230,7 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         truncated=op.truncated,
         since=tuple(_since(op)),
-        made_for=tuple(_made_for(op)) if states_schema else (),
+        schema=tuple(_schema(op)) if states_schema else (),
         overloads=overloads,
         signature=signature,
         converters=frozenset((*call.converters(op), *call.narrowing(op))),
@@ -341,7 +341,7 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
             yield f"{attr.name}={text}", version
 
 
-def _made_for(op: Op) -> Iterator[tuple[str, str]]:
+def _schema(op: Op) -> Iterator[tuple[str, str]]:
     """As `schema` in the runtime's `compatibility` reads it from the registry."""
     for kind, args in (("input", op.inputs), ("output", op.outputs)):
         for arg in args:

@@ -4,7 +4,7 @@ It is a contract with a number. A generated package works with every runtime tha
 the number of the package. The contract consists of the names in `__all__` and of the
 methods that base classes have for generated classes: `Op._build`, `Op._call`,
 `Op._refused`, `Op._create_refused`, `OpOptions._refused`, `OpOptions._set`,
-`OpOptions._with`. A class may state the op that it was generated for, as `MADE_FOR`. A
+`OpOptions._with`. A class may state the op that it was generated for, as `SCHEMA`. A
 new name does not change the number. A name that goes, or has another meaning, does.
 `declare_package` takes the number of a package.
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.classes import *
     from opwright_runtime._binding.op import Op
 
-ABI = 3
+ABI = 4
 """The number of the contract."""
 
 

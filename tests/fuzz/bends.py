@@ -14,7 +14,7 @@ import tensorflow as tf
 import opwright
 from opwright_codegen.load import load_text
 from opwright_codegen.model import Op
-from opwright_runtime._binding.opdef import ArgInfo, OpInfo
+from opwright_runtime._binding.op_info import ArgInfo, OpInfo
 from reference.support.examples import run
 from support.places import OPDEFS
 

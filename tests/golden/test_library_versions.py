@@ -261,7 +261,7 @@ description: |-
 
 
 def outcomes(package_of: Path, library: Path, cwd: Path) -> dict[str, dict[str, str]]:
-    """The outcomes of calls of each op, in a package made for another version."""
+    """The outcomes of calls of each op, in a package generated for another version."""
     import_library(package_of, cwd)
     where = ("--opdefs", "opdefs", "--output", "src", "--package", "mine")
     assert command("generate", *where, cwd=cwd).returncode == 0
@@ -274,13 +274,13 @@ def outcomes(package_of: Path, library: Path, cwd: Path) -> dict[str, dict[str, 
 
 
 DIFFERENCES = {
-    "GainsInput": "input more: made for none, found float32",
-    "GainsOutput": "output z: made for none, found float32",
-    "GainsThird": "output third: made for none, found float32",
-    "LosesChoice": "attr mode: made for string, found none",
-    "Renamed": "input signal: made for float32, found none; attr T: made for type,"
-    " found none; input samples: made for none, found float32",
-    "Retyped": "attr gain: made for int, found float",
+    "GainsInput": "input more: generated for none, found float32",
+    "GainsOutput": "output z: generated for none, found float32",
+    "GainsThird": "output third: generated for none, found float32",
+    "LosesChoice": "attr mode: generated for string, found none",
+    "Renamed": "input signal: generated for float32, found none; attr T: generated for"
+    " type, found none; input samples: generated for none, found float32",
+    "Retyped": "attr gain: generated for int, found float",
 }
 
 
@@ -307,10 +307,10 @@ def test_package_with_next_library_version_raises_op_changed_error(
     for name, said in found.items():
         for text in said.values():
             assert text.startswith(
-                f"OpChangedError: {name}: mine.mine.{module_name(name)} was made for"
-                f" another {name} than the library has that is loaded:"
-                f" {DIFFERENCES[name]}. Load the library that mine was made for, or"
-                " make mine anew: `opwright-codegen import"
+                f"OpChangedError: {name}: mine.mine.{module_name(name)} was generated"
+                f" for another {name} than the loaded library has:"
+                f" {DIFFERENCES[name]}. Load the library that mine was generated for,"
+                " or generate mine again: `opwright-codegen import"
             )
 
 
@@ -321,20 +321,22 @@ def test_package_with_previous_library_version_raises_op_changed_error(
     found = outcomes(new, old, tmp_path)
     assert found["Same"]["function"] == "1.5"
     assert found["Defaulted"]["function"] == "3.0"
-    assert "attr clip: made for bool, found none" in found["GainsChoice"]["again"]
-    assert "output z: made for float32, found none" in found["GainsOutput"]["class"]
+    assert "attr clip: generated for bool, found none" in found["GainsChoice"]["again"]
+    assert (
+        "output z: generated for float32, found none" in found["GainsOutput"]["class"]
+    )
     assert "has no op Come" in found["Come"]["graph"]
 
 
-def test_made_for_matches_registry_facts(odd_ops: Path, tmp_path: Path) -> None:
-    """Compares the facts of each class of the goldens with those of the registry."""
+def test_schema_matches_registry(odd_ops: Path, tmp_path: Path) -> None:
+    """Compares the schema of each class of the goldens with the registry's."""
     code = (
         "import sys, tensorflow as tf, odd_ops\n"
         "tf.load_library(sys.argv[1])\n"
         "from opwright_runtime._binding import compatibility\n"
         "for name in odd_ops.op_names():\n"
         "    cls = odd_ops.op_class(name)\n"
-        "    stated, there = cls.MADE_FOR, compatibility.schema(cls._info().proto)\n"
+        "    stated, there = cls.SCHEMA, compatibility.schema(cls._info().proto)\n"
         "    assert list(stated.items()) == list(there.items()), (stated, there)\n"
     )
     path = os.pathsep.join([str(ROOT / "runtime"), str(HERE / "expected")])

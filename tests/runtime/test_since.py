@@ -15,7 +15,7 @@ from opwright.image import DecodeJxl, decode_jxl
 from opwright.math import Range
 from opwright.xla import XlaCallModule
 from opwright_runtime import errors
-from opwright_runtime._binding import dispatch, opdef
+from opwright_runtime._binding import dispatch, op_info
 from opwright_runtime.types import dtypes
 
 
@@ -45,8 +45,8 @@ class Registry:
 
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def without(cls: type[opwright.Op], what: str) -> opdef.OpInfo:
-        monkeypatch.setattr(opdef, "op_def_registry", Registry(what))
+    def without(cls: type[opwright.Op], what: str) -> op_info.OpInfo:
+        monkeypatch.setattr(op_info, "op_def_registry", Registry(what))
         monkeypatch.delattr(cls, "_cached_info", raising=False)
         info = cls._info()
         monkeypatch.setattr(cls, "_cached_info", info)

@@ -65,9 +65,9 @@ def test_failed_compilation_names_the_op_that_fails_alone(
     known = {"ops": {"Tan": {"v5e": "has no lowering"}}, "tried_with": {}}
     monkeypatch.setattr(runs_on, "_table", lambda: known)
     failed = Compilation("v5e", 1.0, "it failed")
-    found = tpu_check._explained(failed, ["Tan", "Cos"])
+    found = tpu_check._describe_failure(failed, ["Tan", "Cos"])
     assert found.error == (
         "it failed\nTan does not compile for v5e by itself: has no lowering"
     )
-    assert tpu_check._explained(Compilation("v5e", 1.0), ["Tan"]).error is None
+    assert tpu_check._describe_failure(Compilation("v5e", 1.0), ["Tan"]).error is None
     assert check_tpu(tf.math.tan, tf.TensorSpec([4]), chips=("v5e",)).compiles

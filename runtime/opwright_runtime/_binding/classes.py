@@ -7,7 +7,7 @@ from opwright_runtime._binding.narrowing import (
     fit_together,
     fits,
 )
-from opwright_runtime._binding.op import Op, explained, new
+from opwright_runtime._binding.op import Op, describe_missing_args, new
 from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.tensor_op import TensorOp
@@ -169,8 +169,8 @@ __all__ = [
     "as_shapes",
     "context",
     "default",
+    "describe_missing_args",
     "execute",
-    "explained",
     "fit_pair",
     "fit_together",
     "fits",

@@ -35,7 +35,7 @@ def check_on_first_call(create: FunctionType, info: Callable[[], object]) -> Non
     names["execute"] = execute
 
 
-def check(op_name: str, made_for: Mapping[str, str], module: str) -> None:
+def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
     """Compares the registered op with the one that the class in `module` is for.
 
     A new attr is compatible if it has a default. An op that is not registered passes.
@@ -46,17 +46,17 @@ def check(op_name: str, made_for: Mapping[str, str], module: str) -> None:
     op_def = op_def_registry.get(op_name)
     if op_def is None:
         return
-    differences = list(_differences(made_for, op_def))
+    differences = list(_differences(expected, op_def))
     if not differences:
         return
     package = _package(module)
     raise errors.make(
         errors.OpChangedError,
         op_name,
-        f"{op_name}: {module} was made for another {op_name} than the"
-        f" library has that is loaded: {'; '.join(differences)}. Load the library that"
-        f" {package} was made for, or make {package} anew: `opwright-codegen import"
-        " --library` with the library that is loaded, then `opwright-codegen generate`",
+        f"{op_name}: {module} was generated for another {op_name} than the loaded"
+        f" library has: {'; '.join(differences)}. Load the library that {package} was"
+        f" generated for, or generate {package} again: `opwright-codegen import"
+        " --library` with the loaded library, then `opwright-codegen generate`",
     )
 
 
@@ -67,29 +67,29 @@ def _package(module: str) -> str:
 
 
 def schema(op_def: Any) -> Mapping[str, str]:
-    """The parts of an op that calls depend on, as `MADE_FOR` states them."""
+    """The parts of an op that calls depend on, as `SCHEMA` states them."""
     found = {f"input {arg.name}": _type(arg) for arg in op_def.input_arg}
     found |= {f"output {arg.name}": _type(arg) for arg in op_def.output_arg}
     return found | {f"attr {attr.name}": attr.type for attr in op_def.attr}
 
 
-def _differences(made_for: Mapping[str, str], op_def: Any) -> Iterator[str]:
+def _differences(expected: Mapping[str, str], op_def: Any) -> Iterator[str]:
     found = dict(schema(op_def))
     for attr in op_def.attr:
         name = f"attr {attr.name}"
-        if name not in made_for and attr.HasField("default_value"):
+        if name not in expected and attr.HasField("default_value"):
             del found[name]
-    for name in {**made_for, **found}:
-        was, now = made_for.get(name, "none"), found.get(name, "none")
+    for name in {**expected, **found}:
+        was, now = expected.get(name, "none"), found.get(name, "none")
         if was != now:
-            yield f"{name}: made for {was}, found {now}"
+            yield f"{name}: generated for {was}, found {now}"
     for kind in ("input", "output"):
         was, now = (
             ", ".join(name for name in some if name.startswith(kind))
-            for some in (made_for, found)
+            for some in (expected, found)
         )
-        if made_for.keys() == found.keys() and was != now:
-            yield f"made for {was}, found {now}"
+        if expected.keys() == found.keys() and was != now:
+            yield f"generated for {was}, found {now}"
 
 
 def _type(arg: Any) -> str:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from opwright_runtime import errors
 from opwright_runtime._binding import narrowing
-from opwright_runtime._binding.opdef import ArgInfo, OpInfo
+from opwright_runtime._binding.op_info import ArgInfo, OpInfo
 from opwright_runtime._internals import TensorType, ops
 
 _EAGER_TENSOR = ops.EagerTensor

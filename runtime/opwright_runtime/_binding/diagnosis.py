@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +19,8 @@ from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors, kernels, native
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import matching, shape_functions
-from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
+from opwright_runtime._binding.op_info import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
-
-if TYPE_CHECKING:
-    pass
 
 
 def explain(

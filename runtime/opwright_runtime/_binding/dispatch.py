@@ -12,7 +12,7 @@ import tensorflow as tf
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, gradients
-from opwright_runtime._binding.opdef import ArgInfo, OpInfo, grouped, length_in
+from opwright_runtime._binding.op_info import ArgInfo, OpInfo, grouped, length_in
 from opwright_runtime._internals import (
     context,
     core,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from opwright_runtime import errors
-from opwright_runtime._binding.opdef import OpInfo
+from opwright_runtime._binding.op_info import OpInfo
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import tensorflow as tf
 
 from opwright_runtime import errors, kernels
-from opwright_runtime._binding import compatibility, dispatch, opdef
+from opwright_runtime._binding import compatibility, dispatch, op_info
 from opwright_runtime._binding.scope import HERE, Scope
 from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime._binding.view import OpInputs
@@ -31,7 +31,7 @@ F = TypeVar("F", bound="Callable[..., object]")
 class _OpDef:
     """`op_def` of an op's class: read from the registry on first use."""
 
-    def __get__(self, instance: object, owner: type[Op]) -> opdef.OpInfo:
+    def __get__(self, instance: object, owner: type[Op]) -> op_info.OpInfo:
         return owner._info()
 
 
@@ -53,7 +53,7 @@ class Op:
     TRUNCATED: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
-    MADE_FOR: ClassVar[Mapping[str, str]] = {}
+    SCHEMA: ClassVar[Mapping[str, str]] = {}
     Outputs: ClassVar[Any]
     Inputs: ClassVar[type[OpInputs]] = OpInputs
     Options: ClassVar[type[OpOptions]]
@@ -62,7 +62,7 @@ class Op:
     """The op's inputs, outputs and attrs as the installed TensorFlow has them."""
 
     _operation: tf.Operation
-    _cached_info: ClassVar[opdef.OpInfo]
+    _cached_info: ClassVar[op_info.OpInfo]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -73,8 +73,8 @@ class Op:
             # tf.nest compares the names of named tuples: TensorFlow's have this name.
             cls.Outputs.__name__ = cls.__name__
         if "create" in cls.__dict__:
-            explained(cls.__dict__["create"].__func__)
-            if cls.MADE_FOR:
+            describe_missing_args(cls.__dict__["create"].__func__)
+            if cls.SCHEMA:
                 compatibility.check_on_first_call(
                     cls.__dict__["create"].__func__, cls._info
                 )
@@ -248,12 +248,12 @@ class Op:
             setattr(self, slot, output)
 
     @classmethod
-    def _info(cls) -> opdef.OpInfo:
+    def _info(cls) -> op_info.OpInfo:
         info = cls.__dict__.get("_cached_info")
         if info is None:
-            if cls.MADE_FOR:
-                compatibility.check(cls.OP_NAME, cls.MADE_FOR, cls.__module__)
-            info = opdef.op_info(
+            if cls.SCHEMA:
+                compatibility.check(cls.OP_NAME, cls.SCHEMA, cls.__module__)
+            info = op_info.read_op_info(
                 cls.OP_NAME,
                 cls.PYTHON_NAMES,
                 cls.MESSAGES,
@@ -347,7 +347,7 @@ else:
     new = object.__new__
 
 
-def explained(function: F) -> F:
+def describe_missing_args(function: F) -> F:
     """`function`, which accepts calls with too few arguments.
 
     The error of the op names the argument that is missing. `inspect.signature` still

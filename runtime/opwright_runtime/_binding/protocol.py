@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from opwright_runtime._binding.opdef import OpInfo
+    from opwright_runtime._binding.op_info import OpInfo
 
 
 class OpLike(Protocol):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opwright_runtime._binding import attrs
-from opwright_runtime._binding.opdef import grouped, length_in
+from opwright_runtime._binding.op_info import grouped, length_in
 
 if TYPE_CHECKING:
     import tensorflow as tf

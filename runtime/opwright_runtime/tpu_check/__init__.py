@@ -92,11 +92,11 @@ def check_tpu(
     return Report(
         traced.name,
         traced.arguments,
-        compilations=tuple(_explained(one, ops) for one in compilations),
+        compilations=tuple(_describe_failure(one, ops) for one in compilations),
     )
 
 
-def _explained(compilation: Compilation, ops: Sequence[str]) -> Compilation:
+def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilation:
     """Adds the ops whose own example does not compile for the chip."""
     if compilation.error is None:
         return compilation

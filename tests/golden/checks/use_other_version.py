@@ -28,7 +28,7 @@ def outcome(make: Any) -> str:
 def arguments(name: str) -> list[Any]:
     if name == "Documented":
         return ["a"]
-    inputs = [name for name in mine.op_class(name).MADE_FOR if "input" in name]
+    inputs = [name for name in mine.op_class(name).SCHEMA if "input" in name]
     return [1.5, 2][: len(inputs)]
 
 

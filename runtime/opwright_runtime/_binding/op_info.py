@@ -138,7 +138,7 @@ def length_in(operation: tf.Operation, arg: ArgInfo) -> int:
     return len(operation.get_attr(arg.type_list_attr))
 
 
-def op_info(
+def read_op_info(
     name: str,
     python_names: Mapping[str, str],
     messages: Mapping[str, str],
