@@ -88,7 +88,7 @@ def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
         if len(args) == 1 and dtype in BOUNDS:
             bounds = _within(dtype, names[0])
             known.append(f"type({names[0]}) is int and {bounds}")
-        elif len(args) == 2 and dtype is None and _has_room(op, args[0]):
+        elif len(args) == 2 and dtype is None and _holds_small_integers(op, args[0]):
             # It follows the other, and fits any dtype that this has.
             known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
     cls = DTYPES[dtype] if dtype else "None"
@@ -105,7 +105,7 @@ def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     return "fit_together" if follows or dtype is None else "fits"
 
 
-def _has_room(op: Op, arg: Arg) -> bool:
+def _holds_small_integers(op: Op, arg: Arg) -> bool:
     """Whether each dtype that an input may have holds the integers up to 127."""
     allowed = op.attr(arg.type_attr or "").allowed
     return allowed is not None and not NARROW.intersection(allowed)

@@ -103,7 +103,7 @@ def _add_generate(commands: _Commands) -> None:
         help="classes from opdefs: only what changed",
         description=(
             "Brings a package of classes up to date with its opdefs. Files are"
-            " written whole or not at all; those of ops that are gone are removed."
+            " written completely or not at all; those of ops that are gone are removed."
         ),
     )
     command.add_argument(

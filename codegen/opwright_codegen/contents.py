@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-#: Bytes of a file that somebody writes, or that is generated.
+#: Bytes of a file that is written by hand, or generated.
 TEXT: Final = 16 * 2**20
 #: Bytes of a saved list of ops; TensorFlow's has one million.
 LIST: Final = 256 * 2**20

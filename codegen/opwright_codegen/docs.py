@@ -311,7 +311,7 @@ def argument_doc(attr: Attr) -> str | None:
 
 
 def choice_doc(attr: Attr) -> str | None:
-    """Of an option, where its default is not to be seen beside it."""
+    """Of an option, in a place that does not show its default."""
     default = f"Default {literals.value(attr.default)}."
     return " ".join(filter(None, (_least(attr), default, attr.doc)))
 

@@ -186,8 +186,8 @@ def generate(
       progress: called with the number of ops done and to do.
 
     Raises:
-      OpdefError: opdefs have mistakes, or files of somebody else's are where the
-        package would be. Nothing was written.
+      OpdefError: opdefs have mistakes, or files that were not generated are where
+        the package would be. Nothing was written.
       WorkerError: a worker process died. Nothing was written.
     """
     paths = load.find(target.opdefs)
@@ -286,7 +286,7 @@ def _present(
 ) -> dict[str, str]:
     """Every file below `root` that a run wrote or is to write, with its digest.
 
-    Others are somebody's own and stay as they are; those that stand in the way are
+    Other files were not generated and stay as they are; those that stand in the way are
     problems.
     """
     found = {}

@@ -72,7 +72,7 @@ def texts_of(op: Op) -> Iterator[str]:
 
 
 def digest(text: str) -> str:
-    """Tells whether somebody edited a text; wrapping it anew is no edit."""
+    """Differs for a text that was edited; wrapping it anew is no edit."""
     words = " ".join(text.split()).encode()
     return base64.b32encode(hashlib.sha256(words).digest())[:8].decode().lower()
 

@@ -104,7 +104,7 @@ def library(path: Path) -> list[Any]:
     if (own := own_framework(path)) is not None:
         raise SourceError(
             f"{path}: it is linked with {own}, a copy of TensorFlow of its own, and a"
-            " process has room for one: leave TensorFlow's libraries out of the wheel:"
+            " process can hold one: leave TensorFlow's libraries out of the wheel:"
             " auditwheel repair --exclude libtensorflow_framework.so.2 --exclude"
             " libtensorflow_cc.so.2"
         )

@@ -51,7 +51,7 @@ def load_library(package: str, library: str) -> None:
     if (own := _own_framework(Path(path))) is not None:
         raise ImportError(
             f"{package} loads {path}, which is linked with {own}, a copy of TensorFlow "
-            "of its own; a process has room for one. Leave TensorFlow's libraries out "
+            "of its own; a process can hold one. Leave TensorFlow's libraries out "
             "of the wheel: auditwheel repair --exclude libtensorflow_framework.so.2 "
             "--exclude libtensorflow_cc.so.2",
             name=package,

@@ -245,7 +245,7 @@ def _check_ids(where: str, ids: Any) -> None:
         allowed = "a tf.Tensor, tf.SparseTensor or tf.RaggedTensor"
     elif not ids.dtype.is_integer or ids.dtype == tf.uint64:
         allowed = (
-            "integers that int64 has room for: rows of the table. tf.cast makes them, "
+            "integers that fit int64: rows of the table. tf.cast makes them, "
             "and a keras.Input of ids says dtype='int32' or 'int64'"
         )
     else:
