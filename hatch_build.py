@@ -20,7 +20,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 ROOT = Path(__file__).parent
 LIBRARY = "libopwright.so"
 STAMP = "libopwright.json"
-# The oldest TensorFlow, and the first that nobody has tried.
+# The oldest TensorFlow, and the first that is not tested.
 SUPPORTED = ("2.18", "2.22")
 
 

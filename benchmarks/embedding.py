@@ -1,15 +1,15 @@
 """TPU embeddings on the CPU against FBGEMM, torch and TensorFlow, interleaved.
 
-Every round times each contender once on the same set-up, so that a slow spell of the
+Every round times each contender once on the same workload, so that a slow spell of the
 machine hits all of them; what is printed is medians over the rounds, and the spread
 from the first to the third quartile. All look up the same ids in tables of the same
 weights, sum the rows of a bag, and update by Adagrad with an accumulator for each
 weight, in float32: their activations are compared after the first step. Batches take
 turns, so that no step finds its rows in the cache because of the one before: 8 of them,
 or as many more as have 512 MB of rows, and twice what the largest cache holds. Tables
-that fit that cache whole may stay there whatever the batches, as for every contender
-and for random_rows.cc: a set-up of such has an asterisk. Ids are int32, with which all
-are at their fastest. Where a table lies decides too: in a virtual machine the same
+that fit that cache may stay there whatever the batches, as for every contender and for
+random_rows.cc: such a workload has an asterisk. Ids are int32, with which all are at
+their fastest. Where a table lies decides too: in a virtual machine the same
 table may be read 1.4 times as fast in one part of the memory as in another. So each row
 has three passes, in which all make their tables anew, and of each contender the middle
 one counts.
@@ -32,7 +32,7 @@ each row that is met. GB/s is how fast opwright moves them, stream how fast all 
 read a large array in the same rounds, and rows how fast they read whole rows of that
 size at random places (random_rows.cc), before and after the rounds.
 
---held-out 20 draws that many other set-ups: 4 to 768 columns, bags of 1 to 200, 1 to
+--held-out 20 draws that many other workloads: 4 to 768 columns, bags of 1 to 200, 1 to
 200 tables, one sample to a million ids.
 """
 
@@ -83,7 +83,7 @@ TARGETS = {"forward": 1.5, "step": 2.5}
 # One sample: long enough that what threads do between calls is what they do at work.
 SAMPLE_SECONDS = 0.1
 STREAM = 2**29
-# Of set-ups drawn at random: how many must be ahead of every peer, and all nearly.
+# Of workloads drawn at random: how many must be ahead of every peer, and all nearly.
 HELD_OUT_SHARE, HELD_OUT_LEAST = 0.9, 0.9
 RATE, ACCUMULATOR = 0.01, 0.1
 
@@ -102,7 +102,7 @@ BATCHES_BYTES = max(2**29, 2 * CACHE)
 
 
 @dataclass(frozen=True)
-class Setup:
+class Workload:
     name: str
     tables: int
     rows: int
@@ -154,24 +154,24 @@ class Setup:
             f"{self.rows // 1000}k" if self.rows < 10**6 else f"{self.rows // 10**6}M"
         )
         more = ", Zipf" if self.zipf else ""
-        more += "" if self.batch == Setup.batch else f", {self.batch} samples"
+        more += "" if self.batch == Workload.batch else f", {self.batch} samples"
         more += "*" if self.may_stay_in_cache else ""
         return f"{self.name}: {self.tables} x {rows} x {self.dim}, L={self.bag}{more}"
 
 
-SETUPS = (
-    Setup("A", 4, 1_000_000, 128, 20),
-    Setup("B", 4, 1_000_000, 128, 20, zipf=True),
-    Setup("C", 1, 10_000_000, 32, 20),
-    Setup("D", 26, 100_000, 16, 1),
-    Setup("E", 4, 1_000_000, 8, 20),
-    Setup("F", 4, 200_000, 512, 20),
-    Setup("G", 4, 1_000_000, 128, 1),
+WORKLOADS = (
+    Workload("A", 4, 1_000_000, 128, 20),
+    Workload("B", 4, 1_000_000, 128, 20, zipf=True),
+    Workload("C", 1, 10_000_000, 32, 20),
+    Workload("D", 26, 100_000, 16, 1),
+    Workload("E", 4, 1_000_000, 8, 20),
+    Workload("F", 4, 200_000, 512, 20),
+    Workload("G", 4, 1_000_000, 128, 1),
 )
 
 
-def drawn(number: int) -> Setup:
-    """Another set-up; the same one for the same number."""
+def drawn(number: int) -> Workload:
+    """Another workload; the same one for the same number."""
     rng = np.random.default_rng([number])
 
     def between(low: float, high: float) -> int:
@@ -181,7 +181,7 @@ def drawn(number: int) -> Setup:
     # 10^6 ids, 4 GB of weights and slots.
     batch = between(1, max(1, 10**6 // (tables * bag)))
     rows = between(1000, min(10**6, max(1000, 2**29 // (tables * dim))))
-    return Setup(str(number), tables, rows, dim, bag, batch)
+    return Workload(str(number), tables, rows, dim, bag, batch)
 
 
 @dataclass(frozen=True)
@@ -197,43 +197,43 @@ class Contender:
 
 
 def opwright_contender(
-    setup: Setup, batches: list[Ids], queued: bool = False
+    workload: Workload, batches: list[Ids], queued: bool = False
 ) -> Contender:
     config = TPUEmbeddingConfiguration(
         mode=TPUEmbeddingConfiguration.TRAINING, num_hosts=1, num_tensor_cores=1
     )
-    for i in range(setup.tables):
+    for i in range(workload.tables):
         table = config.table_descriptor.add(
-            name=f"table{i}", vocabulary_size=setup.rows, dimension=setup.dim
+            name=f"table{i}", vocabulary_size=workload.rows, dimension=workload.dim
         )
         table.optimization_parameters.adagrad.SetInParent()
         table.optimization_parameters.learning_rate.constant = RATE
         config.feature_descriptor.add(
-            name=f"feature{i}", table_id=i, input_shape=[setup.batch]
+            name=f"feature{i}", table_id=i, input_shape=[workload.batch]
         )
     proto = config.SerializeToString()
     shutdown_distributed_tpu()
     configure_distributed_tpu()
     configure_tpu_embedding(proto)
-    accumulators = tf.fill([setup.rows, setup.dim], ACCUMULATOR)
-    for i in range(setup.tables):
+    accumulators = tf.fill([workload.rows, workload.dim], ACCUMULATOR)
+    for i in range(workload.tables):
         load_tpu_embedding_adagrad_parameters(
-            setup.weights(i), accumulators, 1, 0, table_id=i, config=proto
+            workload.weights(i), accumulators, 1, 0, table_id=i, config=proto
         )
-    splits = tf.range(0, setup.ids + 1, setup.bag, tf.int32)
-    kinds = [splits if setup.bag > 1 else splits[:0]] * setup.tables
+    splits = tf.range(0, workload.ids + 1, workload.bag, tf.int32)
+    kinds = [splits if workload.bag > 1 else splits[:0]] * workload.tables
     ids = [[tf.constant(one) for one in batch] for batch in batches]
-    no_weights = [tf.zeros([0])] * setup.tables
-    gradients = [tf.constant(one) for one in setup.gradients()]
+    no_weights = [tf.zeros([0])] * workload.tables
+    gradients = [tf.constant(one) for one in workload.gradients()]
     training, inference = tf.constant("train"), tf.constant("inference")
 
     packed = [tf.constant(batch.reshape(-1)) for batch in batches]
-    ends = setup.tables * setup.ids + 1
-    all_splits = tf.range(0, ends, setup.bag, tf.int32) if setup.bag > 1 else None
+    ends = workload.tables * workload.ids + 1
+    all_splits = tf.range(0, ends, workload.bag, tf.int32) if workload.bag > 1 else None
 
     def enqueue_and_receive(i: int, mode: tf.Tensor) -> list[tf.Tensor]:
         enqueue_tpu_embedding_arbitrary_tensor_batch(kinds, ids[i], no_weights, mode)
-        return list(recv_tpu_embedding_activations(setup.tables, proto))
+        return list(recv_tpu_embedding_activations(workload.tables, proto))
 
     def step(i: int) -> None:
         enqueue_and_receive(i, training)
@@ -252,16 +252,18 @@ def opwright_contender(
             lambda i: np.stack([one.numpy() for one in queued_lookup(i)]),
         )
     return Contender(
-        lookup, step, lambda i: np.stack(np.split(lookup(i).numpy(), setup.tables, 1))
+        lookup,
+        step,
+        lambda i: np.stack(np.split(lookup(i).numpy(), workload.tables, 1)),
     )
 
 
-def queued_contender(setup: Setup, batches: list[Ids]) -> Contender:
-    return opwright_contender(setup, batches, queued=True)
+def queued_contender(workload: Workload, batches: list[Ids]) -> Contender:
+    return opwright_contender(workload, batches, queued=True)
 
 
 def fbgemm_contender(
-    setup: Setup, batches: list[Ids], optimizer: str = "EXACT_ADAGRAD"
+    workload: Workload, batches: list[Ids], optimizer: str = "EXACT_ADAGRAD"
 ) -> Contender:
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -270,23 +272,23 @@ def fbgemm_contender(
         SplitTableBatchedEmbeddingBagsCodegen,
     )
 
-    spec = (setup.rows, setup.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)
+    spec = (workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)
     module = SplitTableBatchedEmbeddingBagsCodegen(
-        [spec] * setup.tables,
+        [spec] * workload.tables,
         optimizer=EmbOptimType[optimizer],
         learning_rate=RATE,
         eps=0.0,
         stochastic_rounding=False,
     )
     for i, table in enumerate(module.split_embedding_weights()):
-        table.copy_(torch.from_numpy(setup.weights(i)))
+        table.copy_(torch.from_numpy(workload.weights(i)))
     for (accumulators,) in module.split_optimizer_states():
         accumulators.fill_(ACCUMULATOR)
     ids = [torch.from_numpy(batch.reshape(-1)) for batch in batches]
-    end = setup.tables * setup.ids + 1
-    offsets = torch.arange(0, end, setup.bag, dtype=torch.int32)
-    gradient = torch.from_numpy(setup.gradients()).transpose(0, 1)
-    gradient = gradient.reshape(setup.batch, -1).contiguous()
+    end = workload.tables * workload.ids + 1
+    offsets = torch.arange(0, end, workload.bag, dtype=torch.int32)
+    gradient = torch.from_numpy(workload.gradients()).transpose(0, 1)
+    gradient = gradient.reshape(workload.batch, -1).contiguous()
 
     def forward(i: int) -> torch.Tensor:
         with torch.no_grad():
@@ -295,20 +297,20 @@ def fbgemm_contender(
     return Contender(
         forward,
         lambda i: module(ids[i], offsets).backward(gradient),
-        lambda i: np.stack(np.split(forward(i).numpy(), setup.tables, 1)),
+        lambda i: np.stack(np.split(forward(i).numpy(), workload.tables, 1)),
     )
 
 
-def rowwise_contender(setup: Setup, batches: list[Ids]) -> Contender:
-    return fbgemm_contender(setup, batches, "EXACT_ROWWISE_ADAGRAD")
+def rowwise_contender(workload: Workload, batches: list[Ids]) -> Contender:
+    return fbgemm_contender(workload, batches, "EXACT_ROWWISE_ADAGRAD")
 
 
-def torch_contender(setup: Setup, batches: list[Ids]) -> Contender:
+def torch_contender(workload: Workload, batches: list[Ids]) -> Contender:
     modules = [
         torch.nn.EmbeddingBag.from_pretrained(
-            torch.from_numpy(setup.weights(i)), freeze=False, mode="sum", sparse=True
+            torch.from_numpy(workload.weights(i)), freeze=False, mode="sum", sparse=True
         )
-        for i in range(setup.tables)
+        for i in range(workload.tables)
     ]
     optimizer = torch.optim.Adagrad(
         [module.weight for module in modules],
@@ -317,8 +319,8 @@ def torch_contender(setup: Setup, batches: list[Ids]) -> Contender:
         eps=0,
     )
     ids = [[torch.from_numpy(one) for one in batch] for batch in batches]
-    offsets = torch.arange(0, setup.ids, setup.bag, dtype=torch.int32)
-    gradients = [torch.from_numpy(one) for one in setup.gradients()]
+    offsets = torch.arange(0, workload.ids, workload.bag, dtype=torch.int32)
+    gradients = [torch.from_numpy(one) for one in workload.gradients()]
 
     def lookup(i: int) -> list[torch.Tensor]:
         return [
@@ -352,16 +354,16 @@ def apply_adagrad(variable: Any, accumulator: Any, slices: Any, rate: float) -> 
     )
 
 
-def tensorflow_contender(setup: Setup, batches: list[Ids]) -> Contender:
-    variables = [tf.Variable(setup.weights(i)) for i in range(setup.tables)]
+def tensorflow_contender(workload: Workload, batches: list[Ids]) -> Contender:
+    variables = [tf.Variable(workload.weights(i)) for i in range(workload.tables)]
     accumulators = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in variables]
     ids = [[tf.constant(one) for one in batch] for batch in batches]
-    gradients = [tf.constant(one) for one in setup.gradients()]
-    segments = tf.repeat(tf.range(setup.batch), setup.bag)
+    gradients = [tf.constant(one) for one in workload.gradients()]
+    segments = tf.repeat(tf.range(workload.batch), workload.bag)
 
     def lookup(ids: list[tf.Tensor]) -> list[tf.Tensor]:
         rows = [tf.gather(v, one) for v, one in zip(variables, ids, strict=True)]
-        if setup.bag == 1:
+        if workload.bag == 1:
             return rows
         return [tf.math.segment_sum(one, segments) for one in rows]
 
@@ -456,21 +458,25 @@ class RandomRows:
         made = subprocess.run([*compiler, source, "-o", self._binary], check=False)
         self._made = made.returncode == 0
 
-    def speed(self, setup: Setup) -> float:
+    def speed(self, workload: Workload) -> float:
         if not self._made:
             return 0.0
-        row = 4 * setup.dim
-        numbers = (row, row * setup.rows * setup.tables, setup.ids * setup.tables)
+        row = 4 * workload.dim
+        numbers = (
+            row,
+            row * workload.rows * workload.tables,
+            workload.ids * workload.tables,
+        )
         command = [str(self._binary), *map(str, numbers)]
         return float(subprocess.check_output(command))
 
 
-def bytes_moved(setup: Setup, batches: list[Ids], what: str) -> float:
-    lookups = float(setup.lookup_bytes)
+def bytes_moved(workload: Workload, batches: list[Ids], what: str) -> float:
+    lookups = float(workload.lookup_bytes)
     if what == "forward":
         return lookups
     rows = np.mean([sum(len(np.unique(one)) for one in batch) for batch in batches])
-    return lookups + 16.0 * setup.dim * float(rows)
+    return lookups + 16.0 * workload.dim * float(rows)
 
 
 def spread(samples: NDArray[np.float64], unit: float) -> str:
@@ -529,37 +535,37 @@ def middle(passes: list[Result]) -> Result:
     )
 
 
-def time_setup(
-    setup: Setup, random_rows: RandomRows, options: argparse.Namespace
+def time_workload(
+    workload: Workload, random_rows: RandomRows, options: argparse.Namespace
 ) -> dict[str, Result]:
     passes = []
     for _ in range(options.passes):
-        passes.append(time_once(setup, random_rows, options))
+        passes.append(time_once(workload, random_rows, options))
         gc.collect()  # A contender may hold itself in a cycle.
     return {what: middle([one[what] for one in passes]) for what in options.what}
 
 
 def time_once(
-    setup: Setup, random_rows: RandomRows, options: argparse.Namespace
+    workload: Workload, random_rows: RandomRows, options: argparse.Namespace
 ) -> dict[str, Result]:
     """Makes the tables of all contenders, times them, and lets go of the tables."""
-    batches = [setup.draw(seed) for seed in range(setup.batches)]
-    made = {name: CONTENDERS[name](setup, batches) for name in options.only}
+    batches = [workload.draw(seed) for seed in range(workload.batches)]
+    made = {name: CONTENDERS[name](workload, batches) for name in options.only}
     agree(made)
     results = {}
     for what in options.what:
         calls = {name: one.call(what) for name, one in made.items()}
-        before = random_rows.speed(setup)
+        before = random_rows.speed(workload)
         seconds = options.seconds / options.passes
         times = measure({**calls, "stream": reader()}, seconds, len(batches))
-        rows = (before + random_rows.speed(setup)) / 2
-        results[what] = Result(times, bytes_moved(setup, batches, what), rows)
+        rows = (before + random_rows.speed(workload)) / 2
+        results[what] = Result(times, bytes_moved(workload, batches, what), rows)
     return results
 
 
 def compare(
     console: Console,
-    setups: list[Setup],
+    workloads: list[Workload],
     options: argparse.Namespace,
     recorder: Recorder,
 ) -> dict[str, list[float]]:
@@ -570,16 +576,16 @@ def compare(
     tables = {}
     for what in options.what:
         tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
-        tables[what].add_column("set-up")
+        tables[what].add_column("workload")
         for column in columns:
             tables[what].add_column(column, justify="right")
     ratios: dict[str, list[float]] = {what: [] for what in options.what}
     random_rows = RandomRows()
     with Progress(console=console, transient=True) as progress:
-        for setup in progress.track(setups, description="Timing"):
-            for what, result in time_setup(setup, random_rows, options).items():
-                tables[what].add_row(str(setup), *result.row(options.only))
-                recorder.add(str(setup), what, result.times)
+        for workload in progress.track(workloads, description="Timing"):
+            for what, result in time_workload(workload, random_rows, options).items():
+                tables[what].add_row(str(workload), *result.row(options.only))
+                recorder.add(str(workload), what, result.times)
                 ratios[what].append(result.ratio())
     for table in tables.values():
         console.print(table)
@@ -590,7 +596,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--setups", default="ABCDEFG", help="letters of set-ups")
+    parser.add_argument("--workloads", default="ABCDEFG", help="letters of workloads")
     parser.add_argument("--what", nargs="+", default=list(WHAT), choices=WHAT)
     parser.add_argument(
         "--only", nargs="+", default=["opwright", *PEERS], choices=list(CONTENDERS)
@@ -606,7 +612,7 @@ def main() -> int:
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
     parser.add_argument(
-        "--held-out", type=int, default=0, help="time so many drawn set-ups instead"
+        "--held-out", type=int, default=0, help="time so many drawn workloads instead"
     )
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     add_option(parser)
@@ -617,15 +623,15 @@ def main() -> int:
         native.load()
     torch.set_num_threads(os.cpu_count() or 1)
     console = Console(width=None if sys.stdout.isatty() else 170)
-    setups = [
-        replace(setup, rows=setup.rows // options.shrink)
-        for setup in SETUPS
-        if setup.name in options.setups
+    workloads = [
+        replace(workload, rows=workload.rows // options.shrink)
+        for workload in WORKLOADS
+        if workload.name in options.workloads
     ]
     if options.held_out:
-        setups = [drawn(options.first + i) for i in range(options.held_out)]
+        workloads = [drawn(options.first + i) for i in range(options.held_out)]
     fine = True
-    compared = compare(console, setups, options, recorder)
+    compared = compare(console, workloads, options, recorder)
     recorder.save()
     for what, values in compared.items():
         if not values or "opwright" not in options.only:
@@ -634,9 +640,9 @@ def main() -> int:
             ahead = sum(value >= 1 for value in values) / len(values)
             fine &= ahead >= HELD_OUT_SHARE and min(values) >= HELD_OUT_LEAST
             console.print(
-                f"{what}: ahead of every peer in {ahead:.0%} of {len(values)} set-ups "
-                f"(target {HELD_OUT_SHARE:.0%}), {min(values):.2f} x at least (target "
-                f"{HELD_OUT_LEAST})"
+                f"{what}: ahead of every peer in {ahead:.0%} of {len(values)} "
+                f"workloads (target {HELD_OUT_SHARE:.0%}), worst {min(values):.2f} x "
+                f"(target {HELD_OUT_LEAST})"
             )
             continue
         mean = float(np.exp(np.mean(np.log(values))))

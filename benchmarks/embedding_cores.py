@@ -7,9 +7,9 @@ them once. CPU time is that of all threads of the process. What is printed is me
 over the rounds, the ratios to one core, round by round, with their quartiles, and how
 far the losses are from one core's.
 
-Beside it stands the same program without tables, its bags always the same, under
-TensorFlow's own strategies: what replicas cost whoever has them. What is left of the
-step is the tables' part.
+Next to it stands the same program without tables, its bags always the same, under
+TensorFlow's own strategies: the cost of replicas as such. The rest of the step is the
+tables' part.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STEPS = 5  # Whose losses are compared.
 
 def work(cores: int, name: str, batch: int) -> None:
     """Times as many steps as each line of the input says."""
-    # What TensorFlow and its neighbours say on the way is nobody's answer.
+    # Logs of TensorFlow and other libraries are no results.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     import numpy as np
     import tensorflow as tf
     from embedding_training import (
-        SETUPS,
+        WORKLOADS,
         Towers,
         cross_entropy,
         score,
@@ -47,16 +47,16 @@ def work(cores: int, name: str, batch: int) -> None:
 
     from opwright import tpu
 
-    setup = next(one for one in SETUPS if one.name == name)
-    setup = replace(setup, batch=batch)
-    a_core = setup.batch // cores
-    part = replace(setup, batch=a_core)
-    splits = np.arange(0, a_core * setup.bag + 1, setup.bag, np.int32)
+    workload = next(one for one in WORKLOADS if one.name == name)
+    workload = replace(workload, batch=batch)
+    a_core = workload.batch // cores
+    part = replace(workload, batch=a_core)
+    splits = np.arange(0, a_core * workload.bag + 1, workload.bag, np.int32)
 
     def inputs(ids: Any) -> Any:
-        if setup.bag == 1:
+        if workload.bag == 1:
             return tf.reshape(ids, [a_core])
-        values = tf.reshape(ids, [a_core * setup.bag])
+        values = tf.reshape(ids, [a_core * workload.bag])
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def inputs_of_tables(ids: Any) -> Any:
@@ -66,12 +66,14 @@ def work(cores: int, name: str, batch: int) -> None:
         """A step, which returns its loss."""
         with strategy.scope():
             tables = tables_of(part) if has_tables else None
-            towers = Towers(setup)
+            towers = Towers(workload)
         if tables:
             tables.build()
 
         def same() -> list[Any]:  # On each core: they are not sent to it.
-            return [tf.fill([a_core, setup.dim], 0.1) for _ in range(setup.tables)]
+            return [
+                tf.fill([a_core, workload.dim], 0.1) for _ in range(workload.tables)
+            ]
 
         def replica(dense: Any, labels: Any) -> Any:
             bags = tables.dequeue() if tables else same()
@@ -86,7 +88,7 @@ def work(cores: int, name: str, batch: int) -> None:
             towers.apply(context.all_reduce("sum", gradients))
             return loss
 
-        batches = tf.data.Dataset.from_tensor_slices(setup.data()).repeat()
+        batches = tf.data.Dataset.from_tensor_slices(workload.data()).repeat()
         on_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         data = iter(strategy.experimental_distribute_dataset(batches, options=on_host))
 
@@ -129,11 +131,11 @@ def work(cores: int, name: str, batch: int) -> None:
 
 
 class Worker:
-    def __init__(self, cores: int, setup: str, batch: int, threads: int) -> None:
+    def __init__(self, cores: int, workload: str, batch: int, threads: int) -> None:
         environment = dict(os.environ)
         if threads and cores > 1:
             environment["TF_NUM_INTRAOP_THREADS"] = str(threads)
-        what = ["--worker", str(cores), setup, str(batch)]
+        what = ["--worker", str(cores), workload, str(batch)]
         command = [sys.executable, str(Path(__file__)), *what]
         self.process = subprocess.Popen(
             command,
@@ -163,12 +165,12 @@ class Worker:
         self.process.wait()
 
 
-def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> None:
+def measure(workload: str, batch: int, rounds: int, steps: int, threads: int) -> None:
     import numpy as np
     from rich.console import Console
     from rich.table import Table
 
-    workers = {cores: Worker(cores, setup, batch, threads) for cores in CORES}
+    workers = {cores: Worker(cores, workload, batch, threads) for cores in CORES}
     losses = {cores: one.answer() for cores, one in workers.items()}
     samples = np.empty([rounds, len(CORES), 4])
     for one in workers.values():
@@ -178,7 +180,7 @@ def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> No
             samples[i, j] = one.time(steps)
     for one in workers.values():
         one.end()
-    table = Table(title=f"{setup}, {batch}: {rounds} rounds of {steps} steps")
+    table = Table(title=f"{workload}, {batch}: {rounds} rounds of {steps} steps")
     for heading in (
         "cores",
         "CPU ms",
@@ -214,7 +216,7 @@ def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--setups", default="HB", help="of embedding_training.py")
+    parser.add_argument("--workloads", default="HB", help="of embedding_training.py")
     parser.add_argument("--batch", type=int, default=2048, help="of all cores")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=20, help="a round")
@@ -227,11 +229,11 @@ def main() -> None:
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        cores, setup, batch = options.worker
-        work(int(cores), setup, int(batch))
+        cores, workload, batch = options.worker
+        work(int(cores), workload, int(batch))
         return
-    for setup in options.setups:
-        measure(setup, options.batch, options.rounds, options.steps, options.threads)
+    for workload in options.workloads:
+        measure(workload, options.batch, options.rounds, options.steps, options.threads)
 
 
 if __name__ == "__main__":

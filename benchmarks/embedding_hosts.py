@@ -289,8 +289,8 @@ def torchrec_with_gloo(host: int, addresses: list[str], workload: Workload) -> F
 def parameter_servers(task: int, addresses: list[str], workload: Workload) -> Found:
     """ParameterServerStrategy: a chief, one server with all rows, and the workers.
 
-    A worker asks for each row once and sends one gradient of it; nobody waits for the
-    others' steps.
+    A worker requests each row once and sends one gradient of it. Workers do not wait
+    for each other's steps.
     """
     jobs = [("chief", 0), ("ps", 0)]
     jobs += [("worker", i) for i in range(len(addresses) - len(jobs))]

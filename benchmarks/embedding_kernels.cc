@@ -1,7 +1,7 @@
-// embedding_kernels [SET-UPS [SECONDS]]: lookups and updates of the set-ups of embedding.py,
-// and of H, whose features share the lines of outputs, by themselves, without TensorFlow and
-// Python, with one thread and with all; and before that how fast this machine's memory gives
-// single lines, which bounds them. Medians of rounds in which all take turns.
+// embedding_kernels [WORKLOADS [SECONDS]]: lookups and updates of the workloads of
+// embedding.py, and of H, whose features share the lines of outputs, by themselves, without
+// TensorFlow and Python, with one thread and with all; and before that how fast this machine's
+// memory gives single lines, which bounds them. Medians of rounds in which all take turns.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -148,7 +148,7 @@ void TimeMemory() {
 }
 
 // As in embedding.py.
-struct Setup {
+struct Workload {
   char name;
   int64_t tables, rows, dimension, bag;
   bool zipf = false;
@@ -156,7 +156,7 @@ struct Setup {
 
   int64_t ids() const { return kSamples * bag; }
 };
-constexpr Setup kSetups[] = {
+constexpr Workload kWorkloads[] = {
     {'A', 4, 1'000'000, 128, 20}, {'B', 4, 1'000'000, 128, 20, true},
     {'C', 1, 10'000'000, 32, 20}, {'D', 26, 100'000, 16, 1},
     {'E', 4, 1'000'000, 8, 20},   {'F', 4, 200'000, 512, 20},
@@ -164,14 +164,14 @@ constexpr Setup kSetups[] = {
 };
 
 // Rows of a table, uniformly or by Zipf's law, and then anywhere in it.
-std::vector<int32_t> DrawIds(const Setup& setup, int64_t count, std::mt19937& random) {
+std::vector<int32_t> DrawIds(const Workload& workload, int64_t count, std::mt19937& random) {
   std::vector<int32_t> ids(static_cast<size_t>(count));
-  if (!setup.zipf) {
-    std::uniform_int_distribution<int32_t> any(0, static_cast<int32_t>(setup.rows - 1));
+  if (!workload.zipf) {
+    std::uniform_int_distribution<int32_t> any(0, static_cast<int32_t>(workload.rows - 1));
     for (int32_t& id : ids) id = any(random);
     return ids;
   }
-  std::vector<double> shares(static_cast<size_t>(setup.rows));
+  std::vector<double> shares(static_cast<size_t>(workload.rows));
   for (size_t i = 0; i < shares.size(); ++i) {
     shares[i] = (i ? shares[i - 1] : 0) + std::pow(static_cast<double>(i + 1), -1.05);
   }
@@ -186,40 +186,41 @@ std::vector<int32_t> DrawIds(const Setup& setup, int64_t count, std::mt19937& ra
   return ids;
 }
 
-// A set-up's tables, batches of ids enough to come from memory, and gradients.
+// A workload's tables, batches of ids enough to come from memory, and gradients.
 class Work {
  public:
-  explicit Work(const Setup& setup) : setup_(setup) {
-    for (int64_t t = 0; t < setup.tables; ++t) {
+  explicit Work(const Workload& workload) : workload_(workload) {
+    for (int64_t t = 0; t < workload.tables; ++t) {
       TableConfig table;
       table.name = "table" + std::to_string(t);
-      table.rows = setup.rows;
-      table.dimension = setup.dimension;
+      table.rows = workload.rows;
+      table.dimension = workload.dimension;
       table.optimizer = Optimizer::kAdagrad;
       table.hyper.learning_rate = kRate;
       configuration_.tables.push_back(table);
-      configuration_.features.push_back({"feature" + std::to_string(t), t, {Setup::kSamples}});
+      configuration_.features.push_back(
+          {"feature" + std::to_string(t), t, {Workload::kSamples}});
     }
     configuration_.mode = Mode::kTraining;
     Need(Complete(&configuration_));
     Need(store_->Allocate(configuration_));
     std::mt19937 random(1);
-    const int64_t bytes = 4 * setup.dimension * setup.tables * setup.ids();
+    const int64_t bytes = 4 * workload.dimension * workload.tables * workload.ids();
     const int64_t batches = std::clamp<int64_t>((int64_t{1} << 29) / bytes, 8, 64);
     const std::vector<int32_t> pool =
-        DrawIds(setup, setup.tables * setup.ids() * batches, random);
-    for (int64_t i = 0; i <= setup.tables * Setup::kSamples; ++i) {
-      splits_.push_back(static_cast<int32_t>(i * setup.bag));
+        DrawIds(workload, workload.tables * workload.ids() * batches, random);
+    for (int64_t i = 0; i <= workload.tables * Workload::kSamples; ++i) {
+      splits_.push_back(static_cast<int32_t>(i * workload.bag));
     }
     for (int64_t b = 0; b < batches; ++b) {
-      const auto first = pool.begin() + b * setup.tables * setup.ids();
-      ids_.emplace_back(first, first + setup.tables * setup.ids());
+      const auto first = pool.begin() + b * workload.tables * workload.ids();
+      ids_.emplace_back(first, first + workload.tables * workload.ids());
       prepared_.push_back(Prepare(ids_.back()));
     }
-    gradients_.assign(static_cast<size_t>(setup.tables * Setup::kSamples * setup.dimension),
-                      0.01f);
+    gradients_.assign(
+        static_cast<size_t>(workload.tables * Workload::kSamples * workload.dimension), 0.01f);
     activations_ = static_cast<float*>(memory_.Allocate(gradients_.size() * sizeof(float)));
-    for (int64_t t = 0; t < setup.tables; ++t) Fill(t);
+    for (int64_t t = 0; t < workload.tables; ++t) Fill(t);
   }
 
   int64_t batches() const { return static_cast<int64_t>(ids_.size()); }
@@ -227,8 +228,8 @@ class Work {
   void LookUp(SpinningPool& pool, int64_t batch) {
     Context exec(pool);
     PackedBags bags;
-    bags.samples = Setup::kSamples;
-    if (setup_.bag > 1) bags.row_splits = View(splits_);
+    bags.samples = Workload::kSamples;
+    if (workload_.bag > 1) bags.row_splits = View(splits_);
     bags.ids = View(ids_[static_cast<size_t>(batch)]);
     Need(store_->LookUpPacked(&exec, bags, activations_));
   }
@@ -236,10 +237,11 @@ class Work {
   void Update(SpinningPool& pool, int64_t batch) {
     Context exec(pool);
     CoreGradients core{prepared_[static_cast<size_t>(batch)].get(), {}};
-    for (int64_t t = 0; t < setup_.tables; ++t) {
-      core.gradients.push_back(gradients_.data() + t * Setup::kSamples * setup_.dimension);
+    for (int64_t t = 0; t < workload_.tables; ++t) {
+      core.gradients.push_back(gradients_.data() +
+                               t * Workload::kSamples * workload_.dimension);
     }
-    const std::vector<float> rates(static_cast<size_t>(setup_.tables), kRate);
+    const std::vector<float> rates(static_cast<size_t>(workload_.tables), kRate);
     Need(store_->Update(&exec, {core}, rates));
   }
 
@@ -251,11 +253,11 @@ class Work {
   PreparedRef Prepare(const std::vector<int32_t>& ids) {
     Context exec(empty_pool_);
     auto batch = std::make_shared<Batch>();
-    for (int64_t t = 0; t < setup_.tables; ++t) {
+    for (int64_t t = 0; t < workload_.tables; ++t) {
       Lookups lookups;
       lookups.form = Lookups::Form::kSplits;
-      lookups.where = {splits_.data(), false, Setup::kSamples + 1};
-      lookups.ids = {ids.data() + t * setup_.ids(), false, setup_.ids()};
+      lookups.where = {splits_.data(), false, Workload::kSamples + 1};
+      lookups.ids = {ids.data() + t * workload_.ids(), false, workload_.ids()};
       batch->features.push_back(Value(MakeBags(configuration_, t, lookups, Combiner::kSum)));
     }
     return Value(store_->Prepare(&exec, std::move(batch)));
@@ -264,14 +266,15 @@ class Work {
   // Weights, and accumulators that are not zero.
   void Fill(int64_t table) {
     Context exec(empty_pool_);
-    const Shard all{setup_.rows, 0, 1};
-    const std::vector<float> values(static_cast<size_t>(setup_.rows * setup_.dimension), 0.1f);
+    const Shard all{workload_.rows, 0, 1};
+    const std::vector<float> values(static_cast<size_t>(workload_.rows * workload_.dimension),
+                                    0.1f);
     for (int64_t slot = -1; slot < 1; ++slot) {
       Need(store_->Write(&exec, table, slot, all, values.data()));
     }
   }
 
-  const Setup setup_;
+  const Workload workload_;
   Configuration configuration_;
   const std::unique_ptr<TableStore> store_ = MakeCpuTableStore();
   SpinningPool empty_pool_{0};
@@ -283,8 +286,9 @@ class Work {
   float* activations_;  // They begin with a line, as TensorFlow's do.
 };
 
-void TimeSetup(const Setup& setup, double seconds, SpinningPool& alone, SpinningPool& all) {
-  Work work(setup);
+void TimeWorkload(const Workload& workload, double seconds, SpinningPool& alone,
+                  SpinningPool& all) {
+  Work work(workload);
   int64_t batch = 0;
   const auto timed = [&](const std::function<void(int64_t)>& call) {
     int64_t calls = 0;
@@ -302,8 +306,8 @@ void TimeSetup(const Setup& setup, double seconds, SpinningPool& alone, Spinning
       times[2 + threads].push_back(timed([&](int64_t b) { work.Update(pool, b); }));
     }
   }
-  std::printf("%c: %3ld x %8ld x %3ld, L=%-2ld%-5s", setup.name, setup.tables, setup.rows,
-              setup.dimension, setup.bag, setup.zipf ? " Zipf" : "");
+  std::printf("%c: %3ld x %8ld x %3ld, L=%-2ld%-5s", workload.name, workload.tables,
+              workload.rows, workload.dimension, workload.bag, workload.zipf ? " Zipf" : "");
   for (const auto& one : times) std::printf(" %10.3f", Median(one));
   std::puts("");
   std::fflush(stdout);
@@ -321,7 +325,8 @@ int main(int argc, char** argv) {
   SpinningPool alone(0), all(threads - 1);
   std::printf("\nms, with 1 thread and %-2d            lookup 1 %10d   update 1 %10d\n",
               threads, threads, threads);
-  for (const auto& setup : embedding::kSetups) {
-    if (std::strchr(which, setup.name)) embedding::TimeSetup(setup, seconds, alone, all);
+  for (const auto& workload : embedding::kWorkloads) {
+    if (std::strchr(which, workload.name))
+      embedding::TimeWorkload(workload, seconds, alone, all);
   }
 }

@@ -55,7 +55,7 @@ Step = Callable[[], Any]  # The loss of a step.
 
 
 @dataclass(frozen=True)
-class Setup:
+class Workload:
     name: str
     tables: int
     rows: int
@@ -105,19 +105,19 @@ class Setup:
         return f"{self.name}: {self.tables} x {self.rows // 1000}k x {self.dim}, {ids}"
 
 
-SETUPS = (
-    Setup("H", 26, 100_000, 16, 1, 2048),
-    Setup("B", 8, 100_000, 32, 20, 2048),
+WORKLOADS = (
+    Workload("H", 26, 100_000, 16, 1, 2048),
+    Workload("B", 8, 100_000, 32, 20, 2048),
 )
 
 
-def pairs(setup: Setup) -> NDArray[np.int32]:
+def pairs(workload: Workload) -> NDArray[np.int32]:
     """Where the dot products of all pairs lie in a flattened [tables + 1]^2."""
-    rows, columns = np.tril_indices(setup.tables + 1, -1)
-    return (rows * (setup.tables + 1) + columns).astype(np.int32)
+    rows, columns = np.tril_indices(workload.tables + 1, -1)
+    return (rows * (workload.tables + 1) + columns).astype(np.int32)
 
 
-def score(weights: list[Any], setup: Setup, dense: Any, bags: list[Any]) -> Any:
+def score(weights: list[Any], workload: Workload, dense: Any, bags: list[Any]) -> Any:
     """The model without its tables, in TensorFlow."""
 
     def tower(x: Any, weights: list[Any]) -> Any:
@@ -127,12 +127,12 @@ def score(weights: list[Any], setup: Setup, dense: Any, bags: list[Any]) -> Any:
                 x = tf.nn.relu(x)
         return x
 
-    bottom = 2 * (len(setup.bottom) - 1)
+    bottom = 2 * (len(workload.bottom) - 1)
     x = tower(dense, weights[:bottom])
     all_bags = tf.stack([x, *bags], axis=1)
     products = tf.matmul(all_bags, all_bags, transpose_b=True)
-    products = tf.reshape(products, [setup.batch, (setup.tables + 1) ** 2])
-    inputs = tf.concat([x, tf.gather(products, pairs(setup), axis=1)], axis=1)
+    products = tf.reshape(products, [workload.batch, (workload.tables + 1) ** 2])
+    inputs = tf.concat([x, tf.gather(products, pairs(workload), axis=1)], axis=1)
     return tower(inputs, weights[bottom:])
 
 
@@ -144,8 +144,8 @@ def cross_entropy(labels: Any, scores: Any) -> Any:
 class Towers:
     """Variables and slots of the dense part, for contenders in plain TensorFlow."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.weights = [tf.Variable(one) for one in setup.towers()]
+    def __init__(self, workload: Workload) -> None:
+        self.weights = [tf.Variable(one) for one in workload.towers()]
         self.slots = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in self.weights]
 
     def apply(self, gradients: list[Any]) -> None:
@@ -161,40 +161,40 @@ class Towers:
             )
 
 
-def tables_of(setup: Setup) -> Any:
-    """The TPUEmbedding of a set-up, for batches of its size a core."""
+def tables_of(workload: Workload) -> Any:
+    """The TPUEmbedding of a workload, for batches of its size a core."""
     embedding = tf.tpu.experimental.embedding
     features = [
         embedding.FeatureConfig(
             embedding.TableConfig(
-                setup.rows,
-                setup.dim,
-                initializer=tf_keras.initializers.Constant(setup.table(i)),
+                workload.rows,
+                workload.dim,
+                initializer=tf_keras.initializers.Constant(workload.table(i)),
                 combiner="sum",
                 name=f"table{i}",
             ),
-            output_shape=[setup.batch],
+            output_shape=[workload.batch],
         )
-        for i in range(setup.tables)
+        for i in range(workload.tables)
     ]
     return embedding.TPUEmbedding(
         features, embedding.Adagrad(RATE, initial_accumulator_value=ACCUMULATOR)
     )
 
 
-def opwright_step(setup: Setup) -> Step:
+def opwright_step(workload: Workload) -> Step:
     strategy = tpu.software_strategy()
     with strategy.scope():
-        tables = tables_of(setup)
-        towers = Towers(setup)
+        tables = tables_of(workload)
+        towers = Towers(workload)
     tables.build()
-    splits = tf.range(0, setup.batch * setup.bag + 1, setup.bag)
-    data = setup.pipeline()
+    splits = tf.range(0, workload.batch * workload.bag + 1, workload.bag)
+    data = workload.pipeline()
 
     def inputs(ids: Any) -> Any:
-        if setup.bag == 1:
-            return tf.reshape(ids, [setup.batch])
-        values = tf.reshape(ids, [setup.batch * setup.bag])
+        if workload.bag == 1:
+            return tf.reshape(ids, [workload.batch])
+        values = tf.reshape(ids, [workload.batch * workload.bag])
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     @tf.function(autograph=False)
@@ -205,7 +205,9 @@ def opwright_step(setup: Setup) -> Step:
             bags = tables.dequeue()
             with tf.GradientTape() as tape:
                 tape.watch(bags)
-                loss = cross_entropy(labels, score(towers.weights, setup, dense, bags))
+                loss = cross_entropy(
+                    labels, score(towers.weights, workload, dense, bags)
+                )
             of_bags, gradients = tape.gradient(loss, (bags, towers.weights))
             tables.apply_gradients(of_bags)
             towers.apply(gradients)
@@ -217,17 +219,17 @@ def opwright_step(setup: Setup) -> Step:
     return lambda: step(data)
 
 
-def towers_step(setup: Setup) -> Step:
-    towers = Towers(setup)
-    bags = [tf.ones([setup.batch, setup.dim])] * setup.tables
-    data = setup.pipeline()
+def towers_step(workload: Workload) -> Step:
+    towers = Towers(workload)
+    bags = [tf.ones([workload.batch, workload.dim])] * workload.tables
+    data = workload.pipeline()
 
     @tf.function(autograph=False)
     def step(data: Any) -> Any:
         dense, _, labels = next(data)
         with tf.GradientTape() as tape:
             tape.watch(bags)
-            loss = cross_entropy(labels, score(towers.weights, setup, dense, bags))
+            loss = cross_entropy(labels, score(towers.weights, workload, dense, bags))
         of_bags, gradients = tape.gradient(loss, (bags, towers.weights))
         towers.apply(gradients)
         return loss, of_bags
@@ -235,17 +237,17 @@ def towers_step(setup: Setup) -> Step:
     return lambda: step(data)[0]
 
 
-def tables_step(setup: Setup) -> Step:
+def tables_step(workload: Workload) -> Step:
     """With the tables of opwright_step, which is made first."""
-    splits = tf.range(0, setup.batch * setup.bag + 1, setup.bag)
-    kinds = [splits if setup.bag > 1 else splits[:0]] * setup.tables
-    no_weights = [tf.zeros([0])] * setup.tables
-    _, ids, _ = setup.data()
+    splits = tf.range(0, workload.batch * workload.bag + 1, workload.bag)
+    kinds = [splits if workload.bag > 1 else splits[:0]] * workload.tables
+    no_weights = [tf.zeros([0])] * workload.tables
+    _, ids, _ = workload.data()
     batches = [
-        [tf.constant(batch[:, i].reshape(-1)) for i in range(setup.tables)]
+        [tf.constant(batch[:, i].reshape(-1)) for i in range(workload.tables)]
         for batch in ids
     ]
-    gradients = [tf.ones([setup.batch, setup.dim])] * setup.tables
+    gradients = [tf.ones([workload.batch, workload.dim])] * workload.tables
     at = 0
 
     def step() -> float:
@@ -254,33 +256,33 @@ def tables_step(setup: Setup) -> Step:
         tpu.enqueue_tpu_embedding_arbitrary_tensor_batch(
             kinds, batches[at % BATCHES], no_weights, "train"
         )
-        tpu.recv_tpu_embedding_activations(setup.tables, b"")
+        tpu.recv_tpu_embedding_activations(workload.tables, b"")
         tpu.send_tpu_embedding_gradients(gradients, [], b"")
         return 0.0
 
     return step
 
 
-def tensorflow_step(setup: Setup) -> Step:
-    tables = [tf.Variable(setup.table(i)) for i in range(setup.tables)]
+def tensorflow_step(workload: Workload) -> Step:
+    tables = [tf.Variable(workload.table(i)) for i in range(workload.tables)]
     slots = [tf.Variable(tf.fill(v.shape, ACCUMULATOR)) for v in tables]
-    towers = Towers(setup)
-    segments = tf.repeat(tf.range(setup.batch), setup.bag)
-    data = setup.pipeline()
+    towers = Towers(workload)
+    segments = tf.repeat(tf.range(workload.batch), workload.bag)
+    data = workload.pipeline()
 
     def look_up(table: Any, ids: Any) -> Any:
         rows = tf.gather(table, tf.reshape(ids, [-1]))
-        return rows if setup.bag == 1 else tf.math.segment_sum(rows, segments)
+        return rows if workload.bag == 1 else tf.math.segment_sum(rows, segments)
 
     @tf.function(autograph=False)
     def step(data: Any) -> Any:
         dense, ids, labels = next(data)
         with tf.GradientTape() as tape:
             bags = [
-                tf.ensure_shape(look_up(table, one), [setup.batch, setup.dim])
+                tf.ensure_shape(look_up(table, one), [workload.batch, workload.dim])
                 for table, one in zip(tables, tf.unstack(ids, axis=1), strict=True)
             ]
-            loss = cross_entropy(labels, score(towers.weights, setup, dense, bags))
+            loss = cross_entropy(labels, score(towers.weights, workload, dense, bags))
         of_tables, gradients = tape.gradient(loss, (tables, towers.weights))
         towers.apply(gradients)
         for table, slot, gradient in zip(tables, slots, of_tables, strict=True):
@@ -290,10 +292,10 @@ def tensorflow_step(setup: Setup) -> Step:
     return lambda: step(data)
 
 
-def keras_model(library: Any, setup: Setup) -> Any:
+def keras_model(library: Any, workload: Workload) -> Any:
     """The same model of layers, in Keras 2 or 3."""
     constant = library.initializers.Constant
-    weights = iter(setup.towers())
+    weights = iter(workload.towers())
 
     def tower(sizes: list[int]) -> list[Any]:
         return [
@@ -306,12 +308,14 @@ def keras_model(library: Any, setup: Setup) -> Any:
             for columns in sizes[1:]
         ]
 
-    bottom, top = tower(setup.bottom), tower(setup.top)
+    bottom, top = tower(workload.bottom), tower(workload.top)
     tables = [
-        library.layers.Embedding(setup.rows, setup.dim, constant(setup.table(i)))
-        for i in range(setup.tables)
+        library.layers.Embedding(
+            workload.rows, workload.dim, constant(workload.table(i))
+        )
+        for i in range(workload.tables)
     ]
-    where = pairs(setup)
+    where = pairs(workload)
 
     class Model(library.Model):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -328,7 +332,9 @@ def keras_model(library: Any, setup: Setup) -> Any:
             ]
             bags = tf.stack([x, *bags], axis=1)
             products = tf.matmul(bags, bags, transpose_b=True)
-            products = tf.reshape(products, [setup.batch, (setup.tables + 1) ** 2])
+            products = tf.reshape(
+                products, [workload.batch, (workload.tables + 1) ** 2]
+            )
             x = tf.concat([x, tf.gather(products, where, axis=1)], axis=1)
             for layer in self.top:
                 x = layer(x)
@@ -351,40 +357,40 @@ def keras_model(library: Any, setup: Setup) -> Any:
 
 
 def keras_step_of(library: Any, optimizer: Callable[..., Any]) -> Callable[..., Step]:
-    def make(setup: Setup) -> Step:
-        model = keras_model(library, setup)
+    def make(workload: Workload) -> Step:
+        model = keras_model(library, workload)
         model.compile(
             optimizer(RATE, initial_accumulator_value=ACCUMULATOR, epsilon=1e-12),
             jit_compile=False,
         )
-        dense, ids, _ = setup.data()
+        dense, ids, _ = workload.data()
         model((dense[0], ids[0]))
         model.make_train_function()
-        data = setup.pipeline()
+        data = workload.pipeline()
         return lambda: model.train_function(data)["loss"]
 
     return make
 
 
-def torch_step(setup: Setup) -> Step:
+def torch_step(workload: Workload) -> Step:
     tables = [
         torch.nn.EmbeddingBag.from_pretrained(
-            torch.from_numpy(setup.table(i)), freeze=False, mode="sum", sparse=True
+            torch.from_numpy(workload.table(i)), freeze=False, mode="sum", sparse=True
         )
-        for i in range(setup.tables)
+        for i in range(workload.tables)
     ]
-    towers = [torch.from_numpy(one).requires_grad_() for one in setup.towers()]
+    towers = [torch.from_numpy(one).requires_grad_() for one in workload.towers()]
     optimizer = torch.optim.Adagrad(
         [*towers, *(table.weight for table in tables)],
         RATE,
         initial_accumulator_value=ACCUMULATOR,
         eps=0,
     )
-    where = torch.from_numpy(pairs(setup)).long()
+    where = torch.from_numpy(pairs(workload)).long()
     loss_of = torch.nn.BCEWithLogitsLoss()
     batches = [
         [torch.from_numpy(part) for part in batch]
-        for batch in zip(*setup.data(), strict=True)
+        for batch in zip(*workload.data(), strict=True)
     ]
     at = 0
 
@@ -401,7 +407,7 @@ def torch_step(setup: Setup) -> Step:
         dense, ids, labels = (part.clone() for part in batches[at % BATCHES])
         at += 1
         optimizer.zero_grad()
-        bottom = 2 * (len(setup.bottom) - 1)
+        bottom = 2 * (len(workload.bottom) - 1)
         x = tower(dense, towers[:bottom])
         bags = [table(one) for table, one in zip(tables, ids.unbind(1), strict=True)]
         all_bags = torch.stack([x, *bags], 1)
@@ -415,7 +421,7 @@ def torch_step(setup: Setup) -> Step:
     return step
 
 
-CONTENDERS: dict[str, Callable[[Setup], Step]] = {
+CONTENDERS: dict[str, Callable[[Workload], Step]] = {
     "opwright": opwright_step,
     "tensorflow": tensorflow_step,
     "tf_keras": keras_step_of(tf_keras, tf_keras.optimizers.legacy.Adagrad),
@@ -423,7 +429,7 @@ CONTENDERS: dict[str, Callable[[Setup], Step]] = {
     "torch": torch_step,
 }
 # Of opwright's step.
-PARTS: dict[str, Callable[[Setup], Step]] = {
+PARTS: dict[str, Callable[[Workload], Step]] = {
     "towers": towers_step,
     "tables": tables_step,
 }
@@ -445,14 +451,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--setups", default="HB", help="letters of set-ups")
+    parser.add_argument("--workloads", default="HB", help="letters of workloads")
     parser.add_argument(
         "--only", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS)
     )
     parser.add_argument(
         "--shrink", type=int, default=1, help="divide the rows of all tables"
     )
-    parser.add_argument("--seconds", type=float, default=20.0, help="for each set-up")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each workload")
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where opwright is not ahead"
     )
@@ -464,16 +470,16 @@ def main() -> int:
     if "opwright" in options.only:
         console.print(f"{native.isa()}, {os.cpu_count()} cores")
     table = Table(title="A training step of a DLRM, ms: median (quartiles)")
-    table.add_column("set-up")
+    table.add_column("workload")
     parts = PARTS if "opwright" in options.only else {}
     for name in (*options.only, *parts):
         table.add_column(name, justify="right")
     over: list[float] = []
     ratios: dict[str, list[float]] = {}
     with Progress(console=console, transient=True) as progress:
-        chosen = [one for one in SETUPS if one.name in options.setups]
-        for setup in progress.track(chosen, description="Timing"):
-            small = replace(setup, rows=setup.rows // options.shrink)
+        chosen = [one for one in WORKLOADS if one.name in options.workloads]
+        for workload in progress.track(chosen, description="Timing"):
+            small = replace(workload, rows=workload.rows // options.shrink)
             steps = {name: CONTENDERS[name](small) for name in options.only}
             agree(steps)
             steps.update({name: make(small) for name, make in parts.items()})

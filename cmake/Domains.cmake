@@ -23,7 +23,7 @@ set(AVX512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
 # opwright_library(NAME [OBJECT] SOURCES ... [SIGNED ...] [LINKS ...]): sources of a folder.
 function(opwright_library name)
   cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;SIGNED;LINKS" ${ARGN})
-  if(ARG_OBJECT) # What registers itself: nobody calls it by name.
+  if(ARG_OBJECT) # What registers itself is not called by name.
     add_library(${name} OBJECT ${ARG_SOURCES} ${ARG_SIGNED})
   else()
     add_library(${name} STATIC ${ARG_SOURCES} ${ARG_SIGNED})

@@ -29,7 +29,7 @@ Way = tuple[str, ...]
 #: What stands for the arguments, and for their conversion.
 _ARGUMENTS = {"Const", "Placeholder", "ReadVariableOp"}
 #: Seconds for an example, and for one call of a function without examples.
-_PATIENCE = 4
+_TIMEOUT = 4
 #: How many lists of arguments a function is tried with.
 _TRIES = 1000
 #: How many ways a function keeps, of those that its examples show.
@@ -147,7 +147,7 @@ def _bounded() -> Iterator[None]:
         raise _TooLongError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(_PATIENCE)
+    signal.alarm(_TIMEOUT)
     silent = io.StringIO()
     try:
         with (

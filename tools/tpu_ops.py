@@ -63,7 +63,7 @@ _NARROW = {
 #: What lists of examples hold.
 _ELEMENTS = (tf.float32, tf.int32, tf.int64, tf.float64)
 #: Seconds for one op, and for one chip, after which the process is stopped.
-_PATIENCE = 120
+_TIMEOUT = 120
 #: What messages say of where they come from.
 _NOISE = re.compile(
     r"\{\{\w*node [^}]*\}\}:? ?|\[Op:[^]]*\]|^[A-Z_]+: "
@@ -158,7 +158,7 @@ def lower_all(names: Sequence[str], folder: Path) -> int:
     """What such a process does: a line for each op, and a module for libtpu."""
     known = {op.name: op for op in load.load_all(ROOT / "opdefs")[0]}
     for name in names:
-        signal.alarm(_PATIENCE)
+        signal.alarm(_TIMEOUT)
         row, module = lowered(known[name])
         if module is not None:
             (folder / f"{name.replace('>', '.')}.hlo").write_bytes(module)
@@ -375,11 +375,9 @@ def outlived(
                 name, result = json.loads(line)
                 left.remove(name)
                 yield name, result, None
-        patience_ended = process.wait() == -signal.SIGALRM
+        timed_out = process.wait() == -signal.SIGALRM
         if left:
-            words = (
-                f"takes over {_PATIENCE} s" if patience_ended else "ends its process"
-            )
+            words = f"takes over {_TIMEOUT} s" if timed_out else "ends its process"
             yield left.pop(0), None, words
 
 
@@ -390,7 +388,7 @@ import json, signal, sys
 from opwright_runtime.tpu_check import worker
 topology, *modules = sys.argv[1:]
 for module in modules:
-    signal.alarm({_PATIENCE})
+    signal.alarm({_TIMEOUT})
     found = worker.compile_for(topology, module)
     print(json.dumps([module, found.get("error")]), flush=True)
 """

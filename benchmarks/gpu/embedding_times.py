@@ -68,7 +68,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Setup:
+class Workload:
     sizes: Sizes
     dimension: int
     kind: str
@@ -113,30 +113,30 @@ def copy_bandwidth(sizes: Sizes) -> float:
     return 2e3 * len(half) / float(np.median(times[3:]))
 
 
-def draw_ids(setup: Setup, batch: int) -> torch.Tensor:
+def draw_ids(workload: Workload, batch: int) -> torch.Tensor:
     random = np.random.default_rng([2, batch])
-    if setup.kind == "uniform":
-        ids = random.integers(0, setup.rows, setup.sizes.count)
+    if workload.kind == "uniform":
+        ids = random.integers(0, workload.rows, workload.sizes.count)
     else:
-        drawn = np.minimum(random.zipf(1.15, setup.sizes.count), 1 << 62)
+        drawn = np.minimum(random.zipf(1.15, workload.sizes.count), 1 << 62)
         # Hot rows lie anywhere in a table.
         spread = drawn.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        ids = (spread % np.uint64(setup.rows)).astype(np.int64)
+        ids = (spread % np.uint64(workload.rows)).astype(np.int64)
     return torch.from_numpy(ids).to(DEVICE)
 
 
 def ours(
     library: Library,
-    setup: Setup,
+    workload: Workload,
     weights: torch.Tensor,
     batches: list[Bags],
     gradient: torch.Tensor,
 ) -> Contender:
-    hyper = HYPER.get(setup.optimizer, [])
-    settings = Settings(setup.rows, setup.dimension, setup.optimizer, hyper)
+    hyper = HYPER.get(workload.optimizer, [])
+    settings = Settings(workload.rows, workload.dimension, workload.optimizer, hyper)
     table = Table(library, settings)
     table.write(-1, weights)
-    if setup.optimizer == "adagrad":
+    if workload.optimizer == "adagrad":
         table.write(0, torch.full_like(weights, ACCUMULATOR))
     out = torch.empty_like(gradient)
 
@@ -152,17 +152,20 @@ def ours(
 
 
 def with_torch(
-    setup: Setup, weights: torch.Tensor, batches: list[Bags], gradient: torch.Tensor
+    workload: Workload,
+    weights: torch.Tensor,
+    batches: list[Bags],
+    gradient: torch.Tensor,
 ) -> Contender:
     layer = torch.nn.EmbeddingBag.from_pretrained(
         weights.clone(), freeze=False, mode="sum", sparse=True
     )
     optimizer: Any
-    if setup.optimizer == "adagrad":
+    if workload.optimizer == "adagrad":
         optimizer = torch.optim.Adagrad(
             layer.parameters(), RATE, initial_accumulator_value=ACCUMULATOR, eps=0
         )
-    elif setup.optimizer == "adam":
+    elif workload.optimizer == "adam":
         optimizer = torch.optim.SparseAdam(list(layer.parameters()), RATE)
     else:
         optimizer = torch.optim.SGD(layer.parameters(), RATE)
@@ -182,7 +185,10 @@ def with_torch(
 
 
 def with_fbgemm(
-    setup: Setup, weights: torch.Tensor, batches: list[Bags], gradient: torch.Tensor
+    workload: Workload,
+    weights: torch.Tensor,
+    batches: list[Bags],
+    gradient: torch.Tensor,
 ) -> Contender:
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
@@ -199,15 +205,15 @@ def with_fbgemm(
     place = EmbeddingLocation.HOST if cpu else EmbeddingLocation.DEVICE
     device = ComputeDevice.CPU if cpu else ComputeDevice.CUDA
     module = SplitTableBatchedEmbeddingBagsCodegen(
-        [(setup.rows, setup.dimension, place, device)],
-        optimizer=EmbOptimType[rule.get(setup.optimizer, "ADAM")],
+        [(workload.rows, workload.dimension, place, device)],
+        optimizer=EmbOptimType[rule.get(workload.optimizer, "ADAM")],
         learning_rate=RATE,
-        eps=1e-8 if setup.optimizer == "adam" else 0.0,
+        eps=1e-8 if workload.optimizer == "adam" else 0.0,
         stochastic_rounding=False,
         bounds_check_mode=BoundsCheckMode.NONE,
     )
     module.split_embedding_weights()[0].copy_(weights)
-    if setup.optimizer == "adagrad":
+    if workload.optimizer == "adagrad":
         module.split_optimizer_states()[0][0].fill_(ACCUMULATOR)
 
     def forward(i: int) -> torch.Tensor:
@@ -220,9 +226,9 @@ def with_fbgemm(
     )
 
 
-def agree(setup: Setup, contenders: dict[str, Contender]) -> list[str]:
+def agree(workload: Workload, contenders: dict[str, Contender]) -> list[str]:
     """Who looks up something else after a step, in words."""
-    if setup.optimizer == "adam":
+    if workload.optimizer == "adam":
         return []
     found = {}
     for name, contender in contenders.items():
@@ -240,18 +246,18 @@ def agree(setup: Setup, contenders: dict[str, Contender]) -> list[str]:
 class Result:
     """Milliseconds by (contender, "lookup" or "step") and round; rows of a batch."""
 
-    setup: Setup
+    workload: Workload
     times: dict[tuple[str, str], NDArray[np.float64]]
     rows_met: float
     wrong: list[str]
 
     def share(self, what: str, copy: float) -> float:
         """Of the copy's bytes a second, by opwright."""
-        sizes, row = self.setup.sizes, 4 * self.setup.dimension
+        sizes, row = self.workload.sizes, 4 * self.workload.dimension
         moved = (sizes.count + sizes.samples) * (row + 8.0)
         if what == "step":
             moved += sizes.count * (row + 8.0)
-            moved += self.rows_met * row * 2 * (1 + SLOTS[self.setup.optimizer])
+            moved += self.rows_met * row * 2 * (1 + SLOTS[self.workload.optimizer])
         median = float(np.median(self.times["opwright", what]))
         return moved / (median / 1e3) / copy
 
@@ -269,43 +275,43 @@ class Result:
         return f"{middle:.3f} ({low:.3f}-{high:.3f})"
 
     def line(self, copy: float) -> str:
-        cells = [str(self.setup.dimension), self.setup.kind]
+        cells = [str(self.workload.dimension), self.workload.kind]
         for what in ("lookup", "step"):
             cells += [self.cell("opwright", what), f"{self.share(what, copy):.0%}"]
             cells += [self.cell(peer, what) for peer in PEERS]
         return f"| {' | '.join(cells)} |".replace("|  ", "| ")
 
 
-def measure(library: Library, setup: Setup, missing: dict[str, str]) -> Result:
-    """One set-up; a peer that is not there or has no such optimizer is left out.
+def measure(library: Library, workload: Workload, missing: dict[str, str]) -> Result:
+    """One workload; a peer that is not there or has no such optimizer is left out.
 
-    `missing` says why, and nobody asks again.
+    `missing` says why, and it is not tried again.
     """
-    starts = torch.arange(0, setup.sizes.count + 1, setup.sizes.ids_per_sample)
+    starts = torch.arange(0, workload.sizes.count + 1, workload.sizes.ids_per_sample)
     starts = starts.to(DEVICE)
-    batches = [Bags(starts, draw_ids(setup, i)) for i in range(BATCHES)]
-    weights = torch.rand(setup.rows, setup.dimension, device=DEVICE) - 0.5
-    gradient = torch.randn(setup.sizes.samples, setup.dimension, device=DEVICE)
-    contenders = {"opwright": ours(library, setup, weights, batches, gradient)}
+    batches = [Bags(starts, draw_ids(workload, i)) for i in range(BATCHES)]
+    weights = torch.rand(workload.rows, workload.dimension, device=DEVICE) - 0.5
+    gradient = torch.randn(workload.sizes.samples, workload.dimension, device=DEVICE)
+    contenders = {"opwright": ours(library, workload, weights, batches, gradient)}
     makers = {"torch": with_torch, "FBGEMM": with_fbgemm}
     for name, make in makers.items():
-        of_optimizer = f"{name}'s {NAMES[setup.optimizer]}"
+        of_optimizer = f"{name}'s {NAMES[workload.optimizer]}"
         if missing.keys() & {name, of_optimizer}:
             continue
         try:
-            contenders[name] = make(setup, weights, batches, gradient)
+            contenders[name] = make(workload, weights, batches, gradient)
             contenders[name].forward(0)
         except Exception as error:
             contenders.pop(name, None)
             what = name if isinstance(error, ImportError) else of_optimizer
             words = (str(error).splitlines() or [""])[0].rstrip(".")
             missing[what] = f"{type(error).__name__}: {words}"
-    wrong = agree(setup, contenders)
+    wrong = agree(workload, contenders)
     times: dict[tuple[str, str], list[float]] = {
         (name, what): [] for name in contenders for what in ("lookup", "step")
     }
     turn = 0
-    for number in range(setup.sizes.rounds + 2):
+    for number in range(workload.sizes.rounds + 2):
         for name, contender in contenders.items():
             for what, call in (("lookup", contender.forward), ("step", contender.step)):
                 call(turn % BATCHES)
@@ -319,10 +325,10 @@ def measure(library: Library, setup: Setup, missing: dict[str, str]) -> Result:
         contender.close()
     met = float(np.mean([len(torch.unique(bags.ids)) for bags in batches]))
     arrays = {key: np.asarray(values) for key, values in times.items()}
-    return Result(setup, arrays, met, wrong)
+    return Result(workload, arrays, met, wrong)
 
 
-def setups(sizes: Sizes) -> Iterator[Setup]:
+def workloads(sizes: Sizes) -> Iterator[Workload]:
     """What decides comes first."""
     for optimizer, dimensions in (
         ("adagrad", sizes.dimensions),
@@ -331,7 +337,7 @@ def setups(sizes: Sizes) -> Iterator[Setup]:
     ):
         for dimension in dimensions:
             for kind in ("uniform", "Zipf"):
-                yield Setup(sizes, dimension, kind, optimizer)
+                yield Workload(sizes, dimension, kind, optimizer)
 
 
 @dataclass(frozen=True)
@@ -340,7 +346,7 @@ class Measured:
     copy: float  # Bytes a second that a copy reads and writes.
     results: list[Result]
     missing: dict[str, str]  # Peers that were not timed, and why.
-    left_out: int  # Set-ups for which there was no time.
+    left_out: int  # Workloads for which there was no time.
 
     def lines(self) -> list[str]:
         """Tables in Markdown."""
@@ -352,7 +358,7 @@ class Measured:
             *(f"{name} is not timed: {why}." for name, why in self.missing.items()),
         ]
         if self.left_out:
-            lines.append(f"{self.left_out} set-ups are left out: no time was left.")
+            lines.append(f"{self.left_out} workloads are left out: no time was left.")
         header = ["D", "ids"]
         for what in ("lookup", "step"):
             header += [what, "%", *(f"{peer}'s {what}" for peer in PEERS)]
@@ -360,7 +366,7 @@ class Measured:
             rows = [
                 r.line(self.copy)
                 for r in self.results
-                if r.setup.optimizer == optimizer
+                if r.workload.optimizer == optimizer
             ]
             if rows:
                 lines += ["", f"{name}:", "", f"| {' | '.join(header)} |"]
@@ -368,10 +374,10 @@ class Measured:
         return lines
 
     def targets(self) -> dict[str, tuple[bool, str]]:
-        """What is to be reached: whether it is, and the worst of all set-ups."""
+        """What is to be reached: whether it is, and the worst of all workloads."""
         found: dict[str, tuple[bool, str]] = {}
         for what, least in TARGETS.items():
-            wide = [r for r in self.results if r.setup.dimension >= 64]
+            wide = [r for r in self.results if r.workload.dimension >= 64]
             if wide:
                 share = min(r.share(what, self.copy) for r in wide)
                 name = f"{what}, D >= 64: {least:.0%} of the copy"
@@ -391,7 +397,7 @@ def all_times(
     deadline: float = float("inf"),
     told: Callable[[str, list[str]], object] = lambda what, wrong: None,
 ) -> Measured:
-    """All set-ups until the deadline, by time.monotonic().
+    """All workloads until the deadline, by time.monotonic().
 
     `told` hears of each one what is wrong.
     """
@@ -399,14 +405,14 @@ def all_times(
     copy, missing = copy_bandwidth(sizes), dict[str, str]()
     results: list[Result] = []
     left_out = 0
-    for setup in setups(sizes):
+    for workload in workloads(sizes):
         if time.monotonic() > deadline:
             left_out += 1
             continue
-        name = f"{NAMES[setup.optimizer]}, D {setup.dimension}, {setup.kind}"
+        name = f"{NAMES[workload.optimizer]}, D {workload.dimension}, {workload.kind}"
         try:
-            results.append(measure(library, setup, missing))
-        except Exception as error:  # Memory that runs out ends one set-up.
+            results.append(measure(library, workload, missing))
+        except Exception as error:  # Memory that runs out ends one workload.
             told(name, [f"{type(error).__name__}: {error}"])
         else:
             told(name, results[-1].wrong)

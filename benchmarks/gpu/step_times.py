@@ -43,7 +43,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Setup:
+class Workload:
     tables: int
     samples: int
     ids_per_sample: int
@@ -60,8 +60,8 @@ class Setup:
         return self.samples * self.ids_per_sample
 
 
-SETUPS = tuple(
-    Setup(tables, samples, length, dimension, 1 << 20)
+WORKLOADS = tuple(
+    Workload(tables, samples, length, dimension, 1 << 20)
     for dimension in (64, 128)
     for tables, samples in ((26, 65536), (200, 8192))
     for length in (20, 1)
@@ -71,24 +71,24 @@ SETUPS = tuple(
 class Steps:
     """An engine with its tables on the current device, on torch's current stream."""
 
-    def __init__(self, library: Library, setup: Setup) -> None:
-        self.library, self.setup = library, setup
+    def __init__(self, library: Library, workload: Workload) -> None:
+        self.library, self.workload = library, workload
         self.handle = _P()
         stream = 0 if DEVICE == "cpu" else torch.cuda.current_stream().cuda_stream
-        shape = (setup.tables, setup.rows, setup.dimension, setup.samples)
+        shape = (workload.tables, workload.rows, workload.dimension, workload.samples)
         self._call(
             "create",
             *shape,
-            setup.ids_per_sample,
+            workload.ids_per_sample,
             stream,
             ctypes.byref(self.handle),
         )
-        size = (setup.tables, setup.samples, setup.dimension)
+        size = (workload.tables, workload.samples, workload.dimension)
         self.outputs = torch.empty(size, device=DEVICE)
         self.gradients = torch.randn(size, device=DEVICE) / 16
-        random = np.random.default_rng(setup.tables)
+        random = np.random.default_rng(workload.tables)
         self.batches = [
-            random.integers(0, setup.rows, (setup.tables, setup.count))
+            random.integers(0, workload.rows, (workload.tables, workload.count))
             for _ in range(3)
         ]
 
@@ -122,7 +122,7 @@ def settle() -> None:
 
 
 def by_kernel(call: Callable[[], object]) -> dict[str, float]:
-    """Milliseconds of the GPU's work by what it is for; empty where nobody tells."""
+    """Milliseconds of the GPU's work by what it is for; empty on a CPU."""
     if DEVICE == "cpu":
         return {}
     kinds = [torch.profiler.ProfilerActivity.CUDA]
@@ -161,7 +161,7 @@ class Result:
     `met` is how many rows of all tables a batch has, `copied` the bytes of its ids.
     """
 
-    setup: Setup
+    workload: Workload
     times: dict[str, NDArray[np.float64]]
     host: float
     kernels: dict[str, float] = field(default_factory=dict)
@@ -170,13 +170,13 @@ class Result:
     @property
     def copied(self) -> int:
         """Of ids; and of offsets, which a sample with one id has not."""
-        length, samples = self.setup.ids_per_sample, self.setup.samples
+        length, samples = self.workload.ids_per_sample, self.workload.samples
         offsets = 0 if length == 1 else samples + 1
-        return 4 * self.setup.tables * (samples * length + offsets)
+        return 4 * self.workload.tables * (samples * length + offsets)
 
     def share(self, what: str, copy: float) -> float:
         """Of the copy's bytes a second."""
-        one, row = self.setup, 4.0 * self.setup.dimension
+        one, row = self.workload, 4.0 * self.workload.dimension
         moved = one.tables * (one.count + one.samples) * row
         if what == "step":
             moved += one.tables * one.count * row + self.met * row * 4
@@ -187,27 +187,27 @@ class Result:
         step = float(np.median(self.times["step"]))
         if self.host > step:
             return (
-                f"The host limits {self.setup.name}: it takes {self.host:.2f} ms to "
+                f"The host limits {self.workload.name}: it takes {self.host:.2f} ms to "
                 f"enqueue what the GPU is done with in {step:.2f} ms."
             )
         if not self.kernels:
-            return f"Nobody told the kernels of {self.setup.name} apart."
+            return f"The profile of {self.workload.name} has no times of kernels."
         work = dict(self.kernels)
         copy = work.pop("copy of ids", 0.0)
         if copy > step:
             return (
-                f"The copy of ids limits {self.setup.name}: it takes {copy:.2f} ms, "
+                f"The copy of ids limits {self.workload.name}: it takes {copy:.2f} ms, "
                 f"the rest of a step {step:.2f} ms."
             )
         busy = sum(work.values())
         ranked = sorted(work.items(), key=lambda item: -item[1])
         parts = ", ".join(f"{kind} {took / busy:.0%}" for kind, took in ranked[:3])
         idle = max(0.0, 1 - busy / step)
-        return f"The GPU limits {self.setup.name}: {parts}; it waits {idle:.0%}."
+        return f"The GPU limits {self.workload.name}: {parts}; it waits {idle:.0%}."
 
 
-def measure(library: Library, setup: Setup, rounds: int) -> Result:
-    steps = Steps(library, setup)
+def measure(library: Library, workload: Workload, rounds: int) -> Result:
+    steps = Steps(library, workload)
     try:
         ahead = 2
         for number in range(ahead):
@@ -234,7 +234,7 @@ def measure(library: Library, setup: Setup, rounds: int) -> Result:
         steps.close()
     met = np.mean([sum(len(np.unique(t)) for t in batch) for batch in steps.batches])
     arrays = {what: np.asarray(values) for what, values in times.items()}
-    return Result(setup, arrays, float(np.median(host)), kernels, float(met))
+    return Result(workload, arrays, float(np.median(host)), kernels, float(met))
 
 
 def lines(results: list[Result], copy: float) -> list[str]:
@@ -246,8 +246,13 @@ def lines(results: list[Result], copy: float) -> list[str]:
     header += ["step", "%", *kinds]
     table = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for one in results:
-        setup = one.setup
-        shape = (setup.tables, setup.samples, setup.ids_per_sample, setup.dimension)
+        workload = one.workload
+        shape = (
+            workload.tables,
+            workload.samples,
+            workload.ids_per_sample,
+            workload.dimension,
+        )
         cells = [*map(str, shape), f"{one.copied / 1e6:.1f}", f"{one.host:.2f}"]
         for what in ("lookup", "step"):
             took = float(np.median(one.times[what]))
@@ -268,14 +273,14 @@ def lines(results: list[Result], copy: float) -> list[str]:
 
 
 def targets(results: list[Result], copy: float) -> Iterator[tuple[str, bool, str]]:
-    """What is to be reached, whether it is, and the worst of all set-ups."""
+    """What is to be reached, whether it is, and the worst of all workloads."""
     for length, shares in TARGETS.items():
         of_length = [
             one
             for one in results
-            if one.setup.tables == 26
-            and one.setup.ids_per_sample == length
-            and one.setup.dimension >= 64
+            if one.workload.tables == 26
+            and one.workload.ids_per_sample == length
+            and one.workload.dimension >= 64
         ]
         for what, least in shares.items():
             if of_length:
@@ -286,21 +291,21 @@ def targets(results: list[Result], copy: float) -> Iterator[tuple[str, bool, str
 
 def all_times(
     library: Library,
-    setups: tuple[Setup, ...] = SETUPS,
+    workloads: tuple[Workload, ...] = WORKLOADS,
     rounds: int = 10,
     deadline: float = float("inf"),
     failed: Callable[[str], object] = print,
 ) -> list[Result]:
-    """All set-ups until the deadline, by time.monotonic(); `failed` hears of errors."""
+    """All workloads until the deadline, by time.monotonic(); `failed` gets errors."""
     results = []
-    for setup in setups:
+    for workload in workloads:
         if time.monotonic() > deadline:
-            failed(f"{setup.name}: no time was left")
+            failed(f"{workload.name}: no time was left")
             continue
         try:
-            results.append(measure(library, setup, rounds))
-        except Exception as error:  # Memory that runs out ends one set-up.
-            failed(f"{setup.name}: {type(error).__name__}: {error}")
+            results.append(measure(library, workload, rounds))
+        except Exception as error:  # Memory that runs out ends one workload.
+            failed(f"{workload.name}: {type(error).__name__}: {error}")
         if DEVICE != "cpu":
             torch.cuda.empty_cache()
     return results

@@ -1,8 +1,8 @@
 """What is learned: a linear regression that any process can compute from its seed.
 
 A batch depends on nothing but the worker and the step, and the gradient is written
-out here in NumPy. So whoever knows which workers took part in a step can compute what
-that step must have done to the weights, without TensorFlow.
+out here in NumPy. From the workers that took part in a step follows what the step must
+have done to the weights, without TensorFlow.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ worker read are those of its step, and of no other.
 
 Why a gradient counts once: each worker has a queue of its own, which gives one token a
 step. From a common queue a fast worker would also take the token of a dead one, and
-count twice. A token that dies with its worker is not replaced, as nobody knows whether
+count twice. A token that dies with its worker is not replaced, as it is unknown whether
 its gradient has arrived; that is why `required` is less than the number of workers.
 
 All this is written for graphs and sessions: their ops run where their device is, and

@@ -173,7 +173,7 @@ example: |-
   array([2, 1], dtype=int32)
 check_with:
   shift: [1, 2]
-unchecked: Nobody knows.
+unchecked: The op needs a device.
 truncated: {shift: int32}
 gradient_of: Roll
 kernels: {CPU: opwright}
@@ -219,7 +219,7 @@ example: |-
   array([2, 1], dtype=int32)
 check_with:
   shift: [1, 2]
-unchecked: Nobody knows.
+unchecked: The op needs a device.
 truncated: {shift: int32}
 gradient_of: Roll
 kernels: {CPU: opwright}

@@ -99,7 +99,7 @@ def test_naming_of_base_class_members_reserves_them(
     ["types", "dispatch", "numpy", "stack", "eager", "category", "bound", "dict"],
 )
 def test_naming_of_mentioned_names_stays_free(name: str) -> None:
-    """Attributes, modules on the way and keywords get into nobody's way."""
+    """Attributes, modules on the way and keywords collide with no argument."""
     assert naming.argument(name) == name
     assert naming.output(name) == name
 

@@ -176,7 +176,7 @@ def test_renamed_apply_changes_shapes_and_prose() -> None:
     op = renamed.apply(OP, {"k": "width"})
     assert [arg.shape for arg in op.args()] == ["n width", None, "n width"]
     assert op.description == "Of `x`, x and `width`."
-    # A size has the new name already: which is meant, nobody can tell.
+    # A size has the new name already: which is meant is unknown.
     assert renamed.apply(OP, {"x": "n"}).inputs[0].shape == "n k"
 
 

@@ -459,7 +459,7 @@ def retrieve_first(shards: int = 1, shard: int = 0, **options: Any) -> None:
 
 def test_retrieve_bad_argument_is_refused(before: State) -> None:
     raises(Invalid, lambda: retrieve_first(table_id=7), "table_id", "7")
-    raises(Invalid, lambda: retrieve_first(table_name="nobody"), "nobody")
+    raises(Invalid, lambda: retrieve_first(table_name="unknown"), "unknown")
     raises(Invalid, lambda: retrieve_first(1, 3, table_id=0), "shard_id", "3")
     raises(Invalid, lambda: retrieve_first(-4, 0, table_id=0), "num_shards", "-4")
     raises(Invalid, retrieve_first, "table_id")

@@ -557,7 +557,7 @@ def test_sparse_cores_refuse_what_a_row_may_not_hold(
     ):
         for wrong in (*BAD, -1.0):
             state = [np.ones((8, DIM), np.float32) for _ in bounds]
-            # A row that nobody updates is nobody's business.
+            # A row that no batch updates stays as it is.
             state[at][[0, 3, 6], 4] = wrong
             state[at][3, 2] = wrong
             refused = tried(lambda s=state: call(step, s))

@@ -84,7 +84,7 @@ def small(**settings: Any) -> System:
 
 
 @pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
+def timeout() -> Iterator[None]:
     """A wait that nothing ends fails its test: shutting down ends all of them."""
     timer = threading.Timer(120, tf.raw_ops.ShutdownDistributedTPU)
     timer.start()

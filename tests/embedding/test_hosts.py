@@ -119,7 +119,7 @@ def test_hosts_stopped_host_is_named(tmp_path: Path) -> None:
         ("SIGKILL", 2, "training"),
         ("SIGSTOP", 2, "training"),
         ("SIGSTOP", 2, "summing"),
-        # The two reach the first one, where TensorFlow's own watch over all is.
+        # The two reach the first one, where TensorFlow's own heartbeat server is.
         ("SIGSTOP", 3, "summing"),
     ],
 )
@@ -151,7 +151,7 @@ def test_hosts_killed_at_random_training_continues_from_checkpoint(
     found = blows(done.stdout)
     assert len(found) == KILLS, said
     for hosts, others, named, told, seconds in found:
-        # Nobody had to be ended; whose training was over before has nothing to tell.
+        # No process had to be killed. One whose training was over reports nothing.
         assert others == str([0] * (int(hosts) - 1)), said
         assert named == told, said
         assert float(seconds) < 30, said

@@ -230,7 +230,7 @@ def test_lookups_that_begin_before_they_are_received() -> None:
         # What was received is the program's alone.
         for i, found in enumerate(all_found):
             run.check(found, i, i)
-        enqueue(wide, run.lookups[1])  # Nobody receives it.
+        enqueue(wide, run.lookups[1])  # It is not received.
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -320,7 +320,7 @@ def test_receive_in_a_function_that_was_cancelled_before() -> None:
 
 
 def test_enqueue_cancelled_adds_no_batch(pool: ThreadPoolExecutor) -> None:
-    """A batch that found no room is not enqueued later."""
+    """A batch that found the queue full is not enqueued later."""
     run = Run(small(), 2)
     with configured(run.system) as proto:
         load(run.system, run.tables)
@@ -390,7 +390,7 @@ def test_several_cores(pipelined: str) -> None:
 
 
 def test_ids_beyond_32_bits() -> None:
-    """A table of more rows than 2^31, whose pages nobody touches but for the last."""
+    """A table of more rows than 2^31, of which only the last page is touched."""
     rows, shards = 2**31 + 10**5, 20000
     system = System([Table(rows, 1)], [Feature(0, (3,), "dense")])
     with configured(system) as proto:

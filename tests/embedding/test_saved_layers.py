@@ -12,7 +12,7 @@ import pytest
 from support.processes import run_program
 
 SAVED = "the same"
-OLD_KIND = "an .h5 file of the old kind has no room for the tables"
+OLD_KIND = "an .h5 file of the old kind cannot hold the tables"
 NO_CONFIG = "must override `get_config()`"
 OTHER_NAME = "must end in `.weights.h5`"
 

@@ -176,7 +176,7 @@ def test_data_come_through_every_loop(options: Any) -> None:
 
 
 def test_fit_takes_plain_data() -> None:
-    """Keras hands them to a function as arguments, whose device nobody can tell."""
+    """Keras hands them to a function as arguments, whose device is unknown."""
     made = Setup(strict=True)
 
     class Model(keras.Model):  # type: ignore[misc]

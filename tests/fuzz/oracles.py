@@ -58,7 +58,7 @@ Finding = tuple[str, str]
 
 
 def array_of(tensor: tf.Tensor) -> Any:
-    """NumPy has less room for sizes, and for dimensions."""
+    """NumPy has smaller limits of sizes and of dimensions."""
     if 0 in tensor.shape:
         return np.empty(
             [min(size, 1) for size in tensor.shape], tensor.dtype.as_numpy_dtype

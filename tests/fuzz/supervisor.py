@@ -20,7 +20,7 @@ ROOT = TESTS.parent
 SOURCES = ("generated", "runtime", "codegen")
 # A call that takes longer waits for ever; one that is at work, four times as long. XLA
 # takes its time.
-PATIENCE = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0, "bent": 10}
+TIMEOUT = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0, "bent": 10}
 # Libraries for the workers alone, of the sanitizers that a library was built with.
 PRELOAD = ":".join(os.environ.get("FUZZ_PRELOAD", "").split())
 SANITIZERS = {
@@ -134,13 +134,13 @@ class Worker:
         ended = Ended()
         pid, seed, hung = 0, -1, False
         at: tuple[int, str, str, str] | None = None
-        patience, quiet, before = 120.0, 0, 0.0
+        timeout, quiet, before = 120.0, 0, 0.0
         while True:
-            line = self.line(patience)
+            line = self.line(timeout)
             if line is None:
                 quiet += 1
                 worked = processor_time(pid) - before
-                if not hung and quiet < 4 and worked > quiet * patience / 3:
+                if not hung and quiet < 4 and worked > quiet * timeout / 3:
                     continue
                 hung = True
                 os.kill(pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ class Worker:
             elif kind == "c":
                 i, op, way, good = rest.split()
                 at = (int(i), op, way, good)
-                patience = PATIENCE[way] * (8 if PRELOAD else 1)
+                timeout = TIMEOUT[way] * (8 if PRELOAD else 1)
                 quiet, before = 0, processor_time(pid)
             elif kind == "f":
                 assert at
@@ -167,7 +167,7 @@ class Worker:
                 if seen:
                     seen(at[1], at[2], at[3], rest)
             elif kind == "d":
-                at, patience = None, 120.0
+                at, timeout = None, 120.0
             elif kind == "j":
                 ended.shown = json.loads(rest)
             elif kind == "x":

@@ -51,7 +51,7 @@ class Reports:
             data = data[os.write(self.descriptor, data) :]
 
 
-class Patience:
+class CallTimeout:
     """Ends the embedding system if a call waits for its turn for too long."""
 
     SECONDS = 3.0
@@ -66,7 +66,7 @@ class Patience:
         self.ended = True
         execute.quick_execute("ShutdownDistributedTPU", 0, [], (), context.context())
 
-    def __enter__(self) -> Patience:
+    def __enter__(self) -> CallTimeout:
         if self.timer:
             self.timer.start()
         return self
@@ -94,12 +94,12 @@ def run(scenario: Scenario, memory: Memory, folder: Path, report: Reports) -> in
         made += 1
         oracles.begin(prepared)
         error = None
-        with Patience(call) as patience:
+        with CallTimeout(call) as timeout:
             try:
                 outputs[i] = make(prepared, folder)
             except Exception as one:
                 error = one
-        if patience.ended:
+        if timeout.ended:
             report(
                 "f", json.dumps([i, "hang", f"ended by shutting down: {error}"[:200]])
             )

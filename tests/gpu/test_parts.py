@@ -545,7 +545,7 @@ print(json.dumps([lines, told, late, targets]))
         assert cells[3].endswith("%") and cells[7].endswith("%")
         filled = [bool(text) for text in cells]
         assert filled == [True] * 5 + [timed] + [True] * 3 + [timed]
-    assert "8 set-ups are left out: no time was left." in late
+    assert "8 workloads are left out: no time was left." in late
     # No dimension is 64, so nothing is said of the copy.
     peers = "torch and FBGEMM" if has_fbgemm else "torch"
     assert targets.keys() == {f"{w}: ahead of {peers}" for w in ("lookup", "step")}
@@ -563,16 +563,16 @@ import step_times
 from gpu.support.backend import Library
 library, failed = Library(pathlib.Path({str(on_cpu)!r})), []
 shapes = [(n, 40, length, 64, 50) for n in (26, 3) for length in (20, 1)]
-setups = tuple(step_times.Setup(*shape) for shape in shapes)
-steps = step_times.Steps(library, setups[0])
+workloads = tuple(step_times.Workload(*shape) for shape in shapes)
+steps = step_times.Steps(library, workloads[0])
 steps.enqueue(0)
 steps.step()
 steps.enqueue(0)
 steps.receive()
 moved = [bool(table.abs().max() > 0) for table in steps.outputs]
 steps.close()
-results = step_times.all_times(library, setups, 2, failed=failed.append)
-step_times.all_times(library, setups, 2, deadline=0, failed=failed.append)
+results = step_times.all_times(library, workloads, 2, failed=failed.append)
+step_times.all_times(library, workloads, 2, deadline=0, failed=failed.append)
 targets = [what for what, _, _ in step_times.targets(results, 1e9)]
 print(json.dumps([moved, step_times.lines(results, 1e9), targets, failed]))
 """
@@ -676,20 +676,20 @@ def test_step_result_limit_names_the_bottleneck(
     """The times are given by hand."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
-    from step_times import Result, Setup, targets
+    from step_times import Result, Workload, targets
 
-    setup = Setup(26, 1000, 20, 64, 1 << 20)
+    workload = Workload(26, 1000, 20, 64, 1 << 20)
     times = {"lookup": np.array([1.0, 1.0, 9.0]), "step": np.array([4.0, 4.0, 9.0])}
     kernels = {"update": 2.0, "lookup": 1.0, "copy of ids": 3.0}
-    one = Result(setup, times, 0.5, kernels, 260000.0)
+    one = Result(workload, times, 0.5, kernels, 260000.0)
     assert one.copied == 26 * 4 * (20000 + 1001)
     assert one.limit() == (
         "The GPU limits 26 tables, L = 20, D 64: update 67%, lookup 33%; it waits 25%."
     )
     slow = {**kernels, "copy of ids": 6.0}
-    assert "The copy of ids limits" in Result(setup, times, 0.5, slow).limit()
-    assert "The host limits" in Result(setup, times, 5.0, kernels).limit()
-    assert "Nobody told" in Result(setup, times, 0.5).limit()
+    assert "The copy of ids limits" in Result(workload, times, 0.5, slow).limit()
+    assert "The host limits" in Result(workload, times, 5.0, kernels).limit()
+    assert "has no times of kernels" in Result(workload, times, 0.5).limit()
     # A lookup moves 546,000 rows of 256 bytes in a millisecond; a step those, 520,000
     # gradients and 260,000 rows four times, in four.
     assert list(targets([one], 2e11)) == [
@@ -704,7 +704,7 @@ def test_embedding_targets_compare_with_copy_and_torch(
     """The times are given by hand; one target is reached and one is missed."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
-    from embedding_times import Measured, Result, Setup, Sizes
+    from embedding_times import Measured, Result, Sizes, Workload
 
     sizes = Sizes(samples=1000, ids_per_sample=10)
 
@@ -716,7 +716,9 @@ def test_embedding_targets_compare_with_copy_and_torch(
             ("torch", "step"): peer,
         }
         times = {key: np.array([t, t, 9 * t]) for key, t in medians.items()}
-        return Result(Setup(sizes, dimension, "uniform", "adagrad"), times, 5000.0, [])
+        return Result(
+            Workload(sizes, dimension, "uniform", "adagrad"), times, 5000.0, []
+        )
 
     results = [result(64, 1.0, 4.0, 3.0), result(16, 100.0, 1.0, 300.0)]
     # D 64: a lookup moves 11000 rows of 264 bytes, 2.9 MB in a millisecond; a step

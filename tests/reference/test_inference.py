@@ -218,7 +218,7 @@ def test_refuses_op_with_reference_input_is_false() -> None:
 
 
 def test_judge_unchecked_op_that_can_be_checked_is_wrong() -> None:
-    op = dataclasses.replace(every_op()["MatMul"], unchecked="Nobody knows.")
+    op = dataclasses.replace(every_op()["MatMul"], unchecked="The op needs a device.")
     assert "can be checked" in judge(op).wrong[0]
 
 

@@ -254,7 +254,7 @@ def test_mat_mul_bad_shapes_error_names_sizes(traced: bool) -> None:
         ({"a": "either((n, 3), (n, 4))"}, {"a": (2, 5)}),
     ],
 )
-def test_match_sizes_that_nobody_can_blame_names_no_tensor(
+def test_match_sizes_without_one_cause_names_no_tensor(
     expected: dict[str, str], sizes: dict[str, tuple[int, ...]]
 ) -> None:
     try:

@@ -121,7 +121,7 @@ def test_op_names_are_sorted_and_complete():
 def test_runtime_imports_declared_packages_only():
     base = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime"}
     for path in sources():
-        # Keras's layers alone, which nobody imports who does not name them.
+        # Keras's layers alone, which are imported when they are named.
         allowed = base | {"keras"} if path.stem == "keras_layers" else base
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -154,7 +154,7 @@ def _run(request: dict[str, Any]) -> None:
 
 
 def _serve() -> None:
-    # What is printed on the way is nobody's answer.
+    # What is printed on the way is no answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import tensorflow as tf  # noqa: F401

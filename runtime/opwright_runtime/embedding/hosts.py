@@ -86,7 +86,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         destinations: object,
         options: object,
     ) -> object:
-        # As TPUStrategy, of which Keras 3 asks for the mean of a whole batch.
+        # As TPUStrategy, of which Keras 3 requests the mean of all of a batch.
         if reduce_op == tf.distribute.ReduceOp.MEAN and isinstance(value, dict | tuple):
             return value
         return super()._reduce_to(reduce_op, value, destinations, options)
@@ -137,7 +137,7 @@ def _addresses(resolver: Resolver) -> list[str]:
 
 
 def _configure_heartbeats(resolver: Resolver, timeout: float) -> None:
-    """TensorFlow's own watch over its tasks, as patient as the exchanges are."""
+    """TensorFlow's own heartbeats of its tasks, with the timeout of the exchanges."""
     current = context.context()
     if current.coordination_service is not None:
         return
@@ -157,10 +157,10 @@ def _configure_heartbeats(resolver: Resolver, timeout: float) -> None:
 def _of_the_function_around(graph: Any, *args: object, **kwargs: object) -> object:
     """What is known only when a function is called, for a branch or loop in it.
 
-    A collective's number is of that kind. TensorFlow hands it on from a function to the
-    one that calls it, and forgets it in a branch or loop between the two, which nobody
-    calls: "You must feed a value for placeholder". Keras 3 makes of several steps an
-    execution a function in a branch in a loop.
+    A collective's number is of that kind. TensorFlow passes it from a function to its
+    caller, and drops it in a branch or loop between the two: "You must feed a value for
+    placeholder". Keras 3 compiles several steps an execution to a function in a branch
+    in a loop.
     """
     return graph.outer_graph.capture_call_time_value(*args, **kwargs)
 
@@ -185,10 +185,10 @@ def embedding_bytes_sent() -> dict[str, int]:
     """What this host has sent to others for the embedding tables in use.
 
     Returns:
-        bytes by what they were: `counts` (of ids), `ids`, `rows`, `gradients`, and
-        `tables` for whole tables that were read, `errors` for why a batch was refused,
-        `configurations` that are compared before the first step; and how many
-        `messages`. All are 0 where one host has the tables.
+        bytes by kind, and the number of `messages`. The kinds: `counts` of ids, `ids`,
+        `rows`, `gradients`, `tables` that were read, `errors` that refused a batch, and
+        `configurations` that are compared before the first step. All are 0 where one
+        host has the tables.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

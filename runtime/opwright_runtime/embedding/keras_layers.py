@@ -62,7 +62,7 @@ def _without_tables(write: Method) -> Method:
         for layer in model._flatten_layers():
             if _has_tables(layer):
                 raise NotImplementedError(
-                    f"an .h5 file of the old kind has no room for the tables of layer "
+                    f"an .h5 file of the old kind cannot hold the tables of layer "
                     f"{layer.name!r}. Save the weights in a file whose name ends in "
                     ".weights.h5, the whole model in one that ends in .keras, or use "
                     "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)"

@@ -48,11 +48,11 @@ def embedding_lookup(
 ) -> Output[TFloat32]:
     """The embeddings of samples, in the tables as they are now.
 
-    It is one op, and none at all in an eager call with tensors, beside the queues of
-    steps: it enqueues nothing, trains nothing, takes any number of samples, and comes
-    after every update that was sent before. Ids come
-    in one piece, as FBGEMM and torchrec pack them: those of the configuration's first
-    feature, sample after sample, then those of the next one. Bag b, of feature
+    It is one op, and none at all in an eager call with tensors. It bypasses the queues
+    of steps: it enqueues nothing, trains nothing, takes any number of samples, and
+    comes after every update that was sent before. Ids come in one piece, as FBGEMM and
+    torchrec pack them: those of the configuration's first feature, sample after sample,
+    then those of the next one. Bag b, of feature
     `b // samples` and sample `b % samples`, has the ids from `row_splits[b]` up to
     `row_splits[b + 1]`.
 

@@ -52,7 +52,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self._context.__init__(self)
         self.strict = strict
         self._in_xla = in_xla_context(ops.get_default_graph())
-        # Where TensorFlow numbers what it would leave to the host.
+        # TensorFlow counts the parts that it leaves to the host here.
         self._outside_compilation_counter = 0
 
     def AddOp(self, op: tf.Operation) -> None:

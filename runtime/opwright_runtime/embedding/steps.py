@@ -29,7 +29,7 @@ def embedding_step() -> Iterator[None]:
 
     When an exception leaves the block, batches that it enqueued are dropped, and so are
     those that it received without sending their gradients: the next step gets its own.
-    Gradients that all cores have sent stay: they update the tables, whole.
+    Gradients that all cores have sent stay, and update the tables.
 
     A step is what its thread does until it is left, so asyncio's tasks, which share a
     thread, must not be in one at once. Steps may nest; an inner one that fails alone
@@ -89,7 +89,7 @@ def embedding_step_count() -> int:
     """How many training steps have updated the embedding tables.
 
     A step counts once all cores have sent its gradients. Where lookups overlap with
-    updates, the last one may not have reached the tables yet: it will, whole, before
+    updates, the last one may not have reached the tables yet. It reaches them before
     they are next read, saved or looked up without overlap. A step that failed before
     that is never seen in the tables, and does not count.
 

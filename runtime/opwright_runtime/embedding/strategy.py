@@ -104,8 +104,8 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         try:
             return distribute_lib.Strategy.run(self, fn, args, kwargs)
         except (tf.errors.InvalidArgumentError, RuntimeError) as error:
-            # XLA found an op of ours; or TensorFlow found enqueue in a function, which
-            # Keras 2 makes of what it has compiled.
+            # XLA found an op of ours; or TensorFlow found enqueue in a function, to
+            # which Keras 2 compiles a step.
             said = str(error)
             in_xla = "XLA_CPU_JIT" in said and "TPUEmbedding" in said
             within = getattr(fn, "_jit_compile", False) and "TPUReplicate" in said
@@ -137,7 +137,7 @@ for _name in (
 
 
 def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
-    """Refuses what tables on the GPU "/gpu:0" cannot have, in words.
+    """Refuses arguments that tables on the GPU "/gpu:0" cannot have.
 
     TensorFlow puts the op that configures TPUs on the first GPU, as it does all that
     have no device: with one GPU, that is the one.
@@ -213,14 +213,14 @@ def software_strategy(
 
     Raises:
         NativeLibraryError: the native kernels are not built.
-        ValueError: `cores` is not a whole number of at least 1, or not 1 with a
-            cluster or a GPU; the resolver does not say which of its tasks this process
-            is; `device` is another one, or a GPU with a cluster.
-        RuntimeError: a strategy for a cluster comes after the program's first op,
-            TensorFlow runs with fewer logical CPU devices than `cores`, soft
-            device placement is off, a graph is being built, a GPU is visible to a
-            library with kernels for GPUs and the device is the CPU; or the device is a
-            GPU and TensorFlow sees none, or several, or the library has no kernels.
+        ValueError: `cores` is not an int of at least 1, or not 1 with a cluster or a
+            GPU; the resolver does not say which of its tasks this process is; `device`
+            is another one, or a GPU with a cluster.
+        RuntimeError: a strategy for a cluster comes after the program's first op;
+            TensorFlow runs with fewer logical CPU devices than `cores`; soft device
+            placement is off; a graph is being built; the device is the CPU, and a GPU
+            is visible to a library with kernels for GPUs; or the device is a GPU, and
+            TensorFlow sees none, or several, or the library has no kernels.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
         raise ValueError(

@@ -38,10 +38,10 @@ def core_names(cores: int) -> tuple[str, ...]:
 
 
 class TPUSystem:
-    """Beside a strategy's own extension: one host, and what belongs to its TPU."""
+    """What a TPU adds to a strategy's own extension: one host, and its TPU system."""
 
     num_hosts = 1
-    steps_per_run = 1  # Of a loop within the TPU, for which tf_keras asks.
+    steps_per_run = 1  # Of a loop within the TPU; tf_keras reads it.
     tpu_hardware_feature = _HardwareFeature()
     _device_assignment = None
     _tpu_cluster_resolver = None
@@ -60,8 +60,8 @@ class TPUSystem:
     def _create_variable(
         self, next_creator: Callable[..., tf.Variable], **kwargs: object
     ) -> tf.Variable:
-        # As TPUStrategy: what is no replica's business is its creator's, who takes what
-        # else there is. A table is no variable that another could lie beside.
+        # As TPUStrategy: the next creator makes a variable that is not one of replicas.
+        # A table is no variable that another could be colocated with.
         if kwargs.pop("skip_mirrored_creator", False):
             return next_creator(**kwargs)
         made: tf.Variable = super()._create_variable(  # type: ignore[misc]
@@ -70,7 +70,7 @@ class TPUSystem:
         return made
 
     def _validate_colocate_with_variable(self, variable: tf.Variable) -> None:
-        # As TPUStrategy: also a table, beside which slots are made.
+        # As TPUStrategy: also a table, with which slots are colocated.
         tpu_strategy.TPUExtended._validate_colocate_with_variable(self, variable)
 
     def _experimental_distribute_dataset(

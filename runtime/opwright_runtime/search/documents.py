@@ -30,7 +30,7 @@ _GRADIENT = re.compile(
 
 @dataclass(frozen=True)
 class Document:
-    """What is known of an op in words."""
+    """The texts that describe an op."""
 
     name: str
     function: str

@@ -38,7 +38,7 @@ class Expressions:
                 yield said, name, surely
 
     def says(self, asked: Set[str]) -> dict[str, float]:
-        """By op how well an expression for it says what was asked for, and no more."""
+        """By op how well an expression for it matches the query, and no more."""
         best: dict[str, float] = {}
         for word in asked:
             for said in self._having.get(word, ()):

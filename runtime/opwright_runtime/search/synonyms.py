@@ -1,4 +1,4 @@
-"""The field's words for the same thing, by which ops are asked for: `synonyms.txt`."""
+"""The field's words for the same thing, in which users search: `synonyms.txt`."""
 
 from __future__ import annotations
 

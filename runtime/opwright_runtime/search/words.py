@@ -95,7 +95,7 @@ def stems(text: str) -> Iterable[str]:
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
-    """A word without its ending, and whole: `convolut` for `conv`."""
+    """A word without its ending, and not abbreviated: `convolut` for `conv`."""
     word = _WHOLE.get(word, word)
     word = _SPELT_WITH_S.sub("iz", word)
     for ending, instead in _ENDINGS:

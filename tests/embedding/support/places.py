@@ -29,7 +29,7 @@ def at_place(
     def body(host: int, resolver: Any) -> None:
         own = Path(folder, f"host{host}")
         own.mkdir()
-        # As patient as a machine that is busy with other tests.
+        # A timeout that holds on a machine busy with other tests.
         found = program(str(own), lambda: tpu.software_strategy(resolver, timeout=300))
         Path(own, "found.json").write_text(json.dumps(found), "utf-8")
 

@@ -1,5 +1,5 @@
-/* the native recurrent layers in C, in float32, for whoever is neither C++ nor has TensorFlow:
- * tests/gpu holds them against cuDNN.
+/* The native recurrent layers in C, in float32, for programs that are neither in C++ nor have
+ * TensorFlow: tests/gpu compares them with cuDNN.
  *
  * Everything is time-major. What can fail returns -1, and rnn_c_error() says why. */
 #ifndef OPWRIGHT_TESTS_RNN_C_H_
@@ -17,7 +17,7 @@ typedef struct {
   int32_t cell; /* 0: relu, 1: tanh, 2: LSTM, 3: GRU; cuDNN's numbers. */
   int32_t skip_input, bidirectional;
   int64_t layers, units, input_size, projection;
-  int64_t time, batch; /* Of a run; the layout asks for neither. */
+  int64_t time, batch; /* Of a run; the layout needs neither. */
 } rnn_c_config;
 
 /* CanonicalParam of rnn/layout.h. */

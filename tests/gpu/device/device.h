@@ -19,7 +19,7 @@ void Settle();
 // Keeps the null stream from going on, or lets it.
 void Hold(bool hold);
 
-// Memory of the device, full of what nobody wrote. Freed on the null stream: when that gets
+// Memory of the device, uninitialized. Freed on the null stream: when that gets
 // there it is overwritten, and may be given again to work that is queued later.
 void* Allocate(int64_t bytes);
 void Free(void* data, int64_t bytes);
@@ -42,7 +42,7 @@ using Floats = std::vector<float, Shared<float>>;
 
 // Whether the following are known; if not, they are zero.
 bool Counts();
-// Pinned memory, events and streams that nobody has given back.
+// Pinned memory, events and streams that are not given back.
 int64_t Pinned();
 int64_t Events();
 int64_t Streams();

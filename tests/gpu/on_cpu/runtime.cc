@@ -202,7 +202,7 @@ void Hold(bool hold) { on_cpu::TheDevice().null.Hold(hold); }
 void* Allocate(int64_t bytes) {
   void* data = nullptr;
   if (on_cpu::Allocate(&data, static_cast<size_t>(bytes)) != cudaSuccess) return nullptr;
-  // Whoever had it before may not be done with it.
+  // Queued work may still use it.
   const auto write = [=] { std::memset(data, 0xA5, static_cast<size_t>(bytes)); };
   on_cpu::Do(nullptr, write, /*operations=*/0);
   return data;

@@ -19,7 +19,7 @@ DOUBLE_BIAS, DEFAULT_MATH = 2, 0
 TYPES = {"float32": (0, 4), "float64": (1, 8), "float16": (2, 2), "bfloat16": (9, 2)}
 ALGORITHMS = ("standard", "persist_static", "persist_dynamic", "persist_static_small_h")
 DIMENSIONS = 3  # That cuDNN gives these descriptors.
-# Where the parameters are said to be: nobody reads them.
+# An address of the parameters, which are not read.
 SOMEWHERE = 1 << 32
 
 

@@ -352,7 +352,7 @@ def sanitized(run: Run) -> None:
 
 
 def times(run: Run) -> None:
-    """Speed: of steps with many tables, and of one table beside the peers."""
+    """Speed: of steps with many tables, and of one table next to its peers."""
     if not built(run, "times", run.cuda_library):
         return
     import step_times
@@ -362,10 +362,10 @@ def times(run: Run) -> None:
 
     count, wrong = 0, list[str]()
 
-    def told(what: str, of_setup: list[str]) -> None:
+    def report(what: str, of_workload: list[str]) -> None:
         nonlocal count
         count += 1
-        wrong.extend(f"{what}: {words}" for words in of_setup)
+        wrong.extend(f"{what}: {words}" for words in of_workload)
 
     library, deadline = Library(run.cuda_library), run.deadline - 15
     copy = copy_bandwidth(Sizes())
@@ -378,15 +378,15 @@ def times(run: Run) -> None:
         run.findings.row("steps of many tables", NOT_RUN, words)
     for what, reached, note in step_times.targets(steps, copy):
         run.findings.row(what, OK if reached else FAILED, note)
-    measured = all_times(library, deadline=deadline, told=told)
+    measured = all_times(library, deadline=deadline, told=report)
     run.findings.lines(measured.lines())
-    say(run, "the same looked up by all", wrong, f"{count} set-ups")
+    say(run, "the same looked up by all", wrong, f"{count} workloads")
     for what, (reached, note) in measured.targets().items():
         run.findings.row(what, OK if reached else FAILED, note)
     for name, why in measured.missing.items():
         run.findings.row(f"times of {name}", NOT_RUN, why)
     if measured.left_out:
-        note = f"{measured.left_out} set-ups: no time was left"
+        note = f"{measured.left_out} workloads: no time was left"
         run.findings.row("times", NOT_RUN, note)
 
 

@@ -228,8 +228,8 @@ def train(
 ) -> tuple[str, str]:
     """Some steps in a tf.function, from configuring to retrieving on the device.
 
-    Ids are enqueued there too, or where TensorFlow puts an op that nobody has put
-    anywhere: that is to be `ids_on`.
+    Ids are enqueued there too, or where TensorFlow puts an op that names no device:
+    that is to be `ids_on`.
     """
     random = np.random.default_rng(3)
     parameters = optimizer(name, **hyper)

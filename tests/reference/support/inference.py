@@ -42,7 +42,7 @@ PROBES = 4
 #: Mistakes that are enough.
 FEW = 3
 #: How often sizes are drawn before the notation is taken for one that nothing fits.
-PATIENCE = 400
+MOST_DRAWS = 400
 SIZES = (1, 2, 3, 4)
 
 
@@ -161,7 +161,7 @@ class Checker:
             NothingFitsError: none was found.
         """
         reason = ""
-        for _ in range(PATIENCE):
+        for _ in range(MOST_DRAWS):
             try:
                 return self.drawn()
             except MisfitError as error:

@@ -25,7 +25,7 @@ from reference.support import examples, inference
 from support.notation import shapes
 
 #: Seconds that a call which does not fit may take.
-PATIENCE = 20
+TIMEOUT = 20
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def refuses(source: str) -> bool:
     op, _ = load.load_text(path.read_bytes(), path)
     assert op is not None
     outcome = examples.run(op)
-    signal.alarm(PATIENCE)
+    signal.alarm(TIMEOUT)
     found, _ = notation.read(op)
     try:
         return any(

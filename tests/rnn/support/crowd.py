@@ -1,7 +1,7 @@
 """Many callers of the kernels at once: `crowd.py INTRA INTER`, threads of either kind.
 
 TensorFlow's pools have one size for a process, so this is a program of its own. Exits
-with an error if a result is wrong; whoever starts it ends it if nothing comes.
+with an error if a result is wrong; its parent kills it after a timeout.
 """
 
 from __future__ import annotations

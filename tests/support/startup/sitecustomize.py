@@ -2,7 +2,7 @@
 
 TensorFlow imports jax, and Keras matplotlib, wherever they are installed: a quarter of
 the seconds that TensorFlow takes. Here they are not found while it is being imported,
-as where they are not installed; whoever imports them later gets them.
+as where they are not installed. A later import finds them.
 """
 
 import sys

@@ -1,5 +1,4 @@
-// An engine whose store records what it is told to do, and how its calls of Receive and Enqueue
-// end.
+// An engine whose store records its calls, and how calls of Receive and Enqueue end.
 #pragma once
 
 #include <cstdint>
