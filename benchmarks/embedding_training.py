@@ -10,7 +10,7 @@ opwright: TPUEmbedding under software_strategy; towers in plain TensorFlow.
 tensorflow: the same towers; gather, segment_sum, ResourceSparseApplyAdagradV2.
 tf_keras, keras: layers and the optimizer of Keras 2 and 3, a step of fit without its
     callbacks. Of an id that is there twice Keras 3 sums the squares: its loss is held
-    to the others' with more room.
+    to the others' with a larger tolerance.
 torch: nn.EmbeddingBag with sparse gradients and torch.optim.Adagrad.
 
 Beside them are two parts of opwright's step: towers, the program around bags that are

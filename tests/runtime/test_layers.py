@@ -1,4 +1,4 @@
-"""The rooms of the runtime: which may import which, and that there is no cycle.
+"""The layers of the runtime: which may import which, and that there is no cycle.
 
 What type checkers alone import counts, and what a function imports when it is called.
 """
@@ -15,7 +15,7 @@ RUNTIME = ROOT / "runtime" / "opwright_runtime"
 
 #: A module or package of the runtime, and those that it may import from; "" is the
 #: runtime's own `__init__`, which has the version.
-ROOMS = {
+MAY_IMPORT = {
     "": set(),
     "_internals": set(),
     "errors": set(),
@@ -66,27 +66,27 @@ def imported(path: Path) -> set[str]:
 IMPORTS = {name: imported(path) for name, path in MODULES.items()}
 
 
-def room(module: str) -> str:
+def layer(module: str) -> str:
     return module.partition(".")[0]
 
 
-def test_every_room_is_known() -> None:
-    assert {room(module) for module in MODULES} == ROOMS.keys()
+def test_runtime_layers_are_all_known() -> None:
+    assert {layer(module) for module in MODULES} == MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_room_imports_equal_allowed(name: str) -> None:
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_runtime_layer_imports_what_it_may(name: str) -> None:
     used = {
-        room(other)
+        layer(other)
         for module, others in IMPORTS.items()
-        if room(module) == name
+        if layer(module) == name
         for other in others
     }
     # What is allowed and not used would let something in later, unseen.
-    assert used - {name} == ROOMS[name]
+    assert used - {name} == MAY_IMPORT[name]
 
 
-def test_no_modules_import_each_other() -> None:
+def test_runtime_modules_have_no_import_cycle() -> None:
     list(graphlib.TopologicalSorter(IMPORTS).static_order())
 
 

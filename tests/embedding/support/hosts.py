@@ -207,32 +207,34 @@ class Training:
         total = overhead * (self.hosts - 1) * len(steps)
         for step in steps:
             for name, (rows, width, _) in TABLES.items():
-                for asker, owner, items, ids in asks(step, name, rows, self.hosts):
-                    if self.host == asker:
-                        total += ids + 4 * width * items
+                for requester, owner, units, ids in requests(
+                    step, name, rows, self.hosts
+                ):
+                    if self.host == requester:
+                        total += ids + 4 * width * units
                     elif self.host == owner:
-                        total += 4 * width * items
+                        total += 4 * width * units
         return total
 
 
-def asks(step: int, name: str, rows: int, hosts: int) -> list[tuple[int, ...]]:
-    """Who asks whom, for how many rows or sums, and the bytes that say which."""
+def requests(step: int, name: str, rows: int, hosts: int) -> list[tuple[int, ...]]:
+    """Requester, owner, number of units (rows or partial sums), and bytes of their ids."""
     each, more = divmod(rows, hosts)
     owners = np.repeat(np.arange(hosts), [each + (h < more) for h in range(hosts)])
     width = TABLES[name][1]
     found: list[tuple[int, ...]] = []
-    for asker, part in enumerate(np.split(ids_of(step, name), hosts)):
-        others = [host for host in range(hosts) if host != asker]
-        by_rows, by_sums = [], []
+    for requester, part in enumerate(np.split(ids_of(step, name), hosts)):
+        others = [host for host in range(hosts) if host != requester]
+        unpooled, pooled = [], []
         for owner in others:
             of_rows = int(np.sum(owners[np.unique(part)] == owner))
             theirs = owners[part] == owner
             of_sums = int(np.sum(theirs.any(axis=1)))
-            by_rows.append((asker, owner, of_rows, 4 * of_rows))
-            by_sums.append((asker, owner, of_sums, 4 * of_sums + 4 * int(theirs.sum())))
+            unpooled.append((requester, owner, of_rows, 4 * of_rows))
+            pooled.append((requester, owner, of_sums, 4 * of_sums + 4 * int(theirs.sum())))
         found += min(
-            (by_rows, by_sums),
-            key=lambda form: sum(ids + 8 * width * items for _, _, items, ids in form),
+            (unpooled, pooled),
+            key=lambda mode: sum(ids + 8 * width * units for _, _, units, ids in mode),
         )
     return found
 

@@ -39,8 +39,8 @@ def with_bad_id(lookups: list[Lookup], bad: int) -> list[Lookup]:
 
 
 @pytest.mark.parametrize("bad", [-1, 6])
-@pytest.mark.parametrize("asks", ["receive", "send", "retrieve", "load"])
-def test_enqueue_bad_id_is_reported_by_the_next_call(bad: int, asks: str) -> None:
+@pytest.mark.parametrize("next_call", ["receive", "send", "retrieve", "load"])
+def test_enqueue_bad_id_is_reported_by_the_next_call(bad: int, next_call: str) -> None:
     """Once; nothing else is done by that call, and no table has changed."""
     words = ("step 1, feature 2 ('feature2'", "ids must be in [0, 6), id 3 is not")
     with configured(SYSTEM) as proto:
@@ -57,7 +57,7 @@ def test_enqueue_bad_id_is_reported_by_the_next_call(bad: int, asks: str) -> Non
             "load": lambda: load(SYSTEM, [t.draw(RNG) for t in SYSTEM.tables]),
         }
         enqueue(SYSTEM, lookups := SYSTEM.draw(RNG))
-        refused(Invalid, call[asks], *words, "the update of step 1 was not made")
+        refused(Invalid, call[next_call], *words, "the update of step 1 was not made")
         run.check()
         # What was enqueued before is the next to be received.
         check(receive(SYSTEM, proto), SYSTEM.expected(run.tables, lookups))

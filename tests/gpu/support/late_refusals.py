@@ -47,9 +47,9 @@ WORDS = (
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("asks", ["receive", "send", "retrieve", "load"])
+@pytest.mark.parametrize("next_call", ["receive", "send", "retrieve", "load"])
 def test_send_gradients_bad_value_is_reported_by_the_next_call(
-    bad: float, asks: str
+    bad: float, next_call: str
 ) -> None:
     """Once; nothing else is done by that call, and no table has changed."""
     with configured(SYSTEM) as proto:
@@ -64,7 +64,7 @@ def test_send_gradients_bad_value_is_reported_by_the_next_call(
             "load": lambda: load(SYSTEM, [t.draw(RNG) for t in SYSTEM.tables]),
         }
         enqueue(SYSTEM, lookups := SYSTEM.draw(RNG))
-        refused(Invalid, call[asks], *WORDS)
+        refused(Invalid, call[next_call], *WORDS)
         run.check()
         # What was enqueued before is the next to be received.
         found = receive(SYSTEM, proto)

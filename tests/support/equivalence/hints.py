@@ -1,4 +1,4 @@
-"""What the shape functions of some ops ask of their arguments, beyond the OpDef."""
+"""What the shape functions of some ops require of arguments, beyond the OpDef."""
 
 import re
 from collections.abc import Callable

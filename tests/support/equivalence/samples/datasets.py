@@ -143,7 +143,7 @@ def running_total(state, x):
 
 NAMED = {"metadata": dataset_metadata_pb2.Metadata(name=b"m").SerializeToString()}
 for kind in ("", "Experimental"):
-    # The Experimental twins lack what came later.
+    # The Experimental versions lack what came later.
     transformation(kind + "AssertNextDataset", ["Root"])
     transformation(kind + "BytesProducedStatsDataset", "tag")
     transformation(kind + "LatencyStatsDataset", "tag")

@@ -10,7 +10,7 @@ import pytest
 from support.places import NATIVE
 
 TENSORFLOW = {"absl", "dlpack", "google", "tensorflow", "tsl"}
-# By room: the rooms that its files may include. Tests may include base/testing too.
+# By folder: the folders that its files may include. Tests may include base/testing too.
 MAY_INCLUDE = {
     "base": set(),
     "base/testing": {"base"},
@@ -97,20 +97,20 @@ def test_native_includes_go_down() -> None:
     for name, target in included():
         own = Path(name).parent.as_posix()
         if (NATIVE / target).exists():
-            room = Path(target).parent.as_posix()
+            folder = Path(target).parent.as_posix()
         else:
-            room = target.split("/")[0]
-        # A test may include files of other rooms.
-        allowed = own == room or room in MAY_INCLUDE[own]
-        beside = is_test(name) and not room.startswith(
+            folder = target.split("/")[0]
+        # A test may include files of other folders.
+        allowed = own == folder or folder in MAY_INCLUDE[own]
+        in_test = is_test(name) and not folder.startswith(
             ("base/tf", "absl", "tensorflow")
         )
-        if not allowed and not beside:
+        if not allowed and not in_test:
             wrong.append(f"{name} includes {target}")
     assert not wrong, "\n".join(wrong)
 
 
-def test_native_includes_name_the_room() -> None:
+def test_native_includes_start_at_the_root() -> None:
     """Include paths start at runtime/native."""
     ours = {path.name for path in NATIVE.rglob("*.h")}
     bare = [
@@ -149,12 +149,12 @@ def test_native_link_lines_go_down() -> None:
 
 
 @pytest.mark.parametrize("table", [MAY_INCLUDE, MAY_LINK], ids=["include", "link"])
-def test_native_rooms_have_no_cycle(table: dict[str, set[str]]) -> None:
+def test_native_layers_have_no_cycle(table: dict[str, set[str]]) -> None:
     done: list[str] = []
     left = dict(table)
     while left:
         free = [one for one, below in left.items() if not below & set(left)]
-        assert free, f"a circle among {sorted(left)}"
+        assert free, f"a cycle among {sorted(left)}"
         for one in free:
             done.append(one)
             del left[one]
