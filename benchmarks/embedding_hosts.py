@@ -61,12 +61,12 @@ class Workload:
         """Of a host in a step: the less of rows and sums."""
         others = hosts - 1
         values = 4 + 8 * self.width
-        by_rows = self.different() * others / hosts * values
+        unpooled = self.different() * others / hosts * values
         owners = others * (1 - (1 - 1 / hosts) ** self.ids)  # Of the ids of a sample.
         ids = self.samples * self.ids * others / hosts
-        by_sums = self.samples * owners * values + 4 * ids
+        pooled = self.samples * owners * values + 4 * ids
         overhead = others * (32 + 28 * self.tables)
-        return self.tables * min(by_rows, by_sums) + overhead
+        return self.tables * min(unpooled, pooled) + overhead
 
     def batches(self, host: int) -> list[NDArray[np.int64]]:
         """Of all steps: [tables, samples, ids]."""

@@ -78,19 +78,19 @@ def optimizers_table() -> Iterator[str]:
     yield "| field, ops | class | slots | reads | update |"
     yield "|---|---|---|---|---|"
     classes = _classes()
-    for facts in native.embedding_optimizers():
-        name = f"`{facts['field']}`"
-        if facts["op_name"]:
-            name += f", {facts['op_name']}"
+    for traits in native.embedding_optimizers():
+        name = f"`{traits['field']}`"
+        if traits["op_name"]:
+            name += f", {traits['op_name']}"
         update = "load and retrieve only"
-        if facts["formula"]:
-            formula = facts["formula"].replace("|", r"\|")
-            update = f"`{formula}` ({facts['source']})"
-        slots = _bounded(facts["slots"], facts["slot_bounds"])
-        if facts["row_wise"]:
+        if traits["formula"]:
+            formula = traits["formula"].replace("|", r"\|")
+            update = f"`{formula}` ({traits['source']})"
+        slots = _bounded(traits["slots"], traits["slot_bounds"])
+        if traits["row_wise"]:
             slots += "; one value a row"
-        hyper = _bounded(facts["hyper"], facts["hyper_bounds"])
-        cls = classes.get(facts["field"], "none")
+        hyper = _bounded(traits["hyper"], traits["hyper_bounds"])
+        cls = classes.get(traits["field"], "none")
         yield f"| {name} | {cls} | {slots} | {hyper} | {update} |"
 
 

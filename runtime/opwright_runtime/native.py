@@ -27,7 +27,7 @@ __all__ = [
     "KERNEL_PRIORITY",
     "LIBRARY",
     "NativeLibraryError",
-    "OptimizerFacts",
+    "OptimizerTraits",
     "WeightCacheUsage",
     "cuda",
     "embedding_configuration",
@@ -278,7 +278,7 @@ def _limit_of_environment() -> int | None:
     return int(text)
 
 
-class OptimizerFacts(TypedDict):
+class OptimizerTraits(TypedDict):
     """The properties of an optimizer of embedding tables.
 
     Attributes:
@@ -305,10 +305,12 @@ class OptimizerFacts(TypedDict):
     row_wise: bool
 
 
-def embedding_optimizers() -> list[OptimizerFacts]:
+def embedding_optimizers() -> list[OptimizerTraits]:
     """The optimizers of embedding tables."""
-    facts: list[OptimizerFacts] = json.loads(library().opwright_embedding_optimizers())
-    return facts
+    traits: list[OptimizerTraits] = json.loads(
+        library().opwright_embedding_optimizers()
+    )
+    return traits
 
 
 def embedding_configuration() -> bytes:

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import opwright
 from embedding.support.cases import (
-    FACTS,
     OP_NAMES,
+    TRAITS,
     Feature,
     System,
     Table,
@@ -443,7 +443,7 @@ def test_load_bad_argument_is_refused(before: State) -> None:
 @pytest.mark.parametrize("name", [n for n in OP_NAMES if n != "adagrad"])
 def test_another_optimizer_s_ops(before: State, name: str) -> None:
     op: Any = opwright.op_class(f"LoadTPUEmbedding{OP_NAMES[name]}Parameters")
-    tensors = [tf.ones([10, 4])] * (1 + len(FACTS[name]["slots"]))
+    tensors = [tf.ones([10, 4])] * (1 + len(TRAITS[name]["slots"]))
     options = op.Options(table_id=0, config=SYSTEM.proto)
     scope = Scope.current()
     raises(Invalid, lambda: op.create(scope, *tensors, 1, 0, options), "adagrad", name)
@@ -482,8 +482,8 @@ def test_before_anything_is_configured() -> None:
 
 
 def test_optimizer_without_formula_refuses_updates_only() -> None:
-    facts = native.embedding_optimizers()
-    field = next(one["field"] for one in facts if not one["formula"])
+    traits = native.embedding_optimizers()
+    field = next(one["field"] for one in traits if not one["formula"])
     parameters = optimizer("stochastic_gradient_descent")
     getattr(parameters, field).SetInParent()
     system = System([Table(4, 2, parameters)], [Feature(0, (3,), "dense")])

@@ -14,7 +14,7 @@ from google.protobuf import text_format
 
 import opwright
 from embedding.support import reference
-from embedding.support.cases import FACTS, OP_NAMES
+from embedding.support.cases import OP_NAMES, TRAITS
 from opwright import OpAttrError, Scope, tpu
 from opwright.tpu import EmbeddingConfig, EmbeddingFeature, EmbeddingTable
 from opwright_runtime import embedding
@@ -189,9 +189,9 @@ def test_configure_tpu_embedding_takes_optimizer_and_defaults(field: str) -> Non
 def test_optimizer_slots_equal_those_of_the_registry(field: str) -> None:
     """TPUEmbedding passes slots by name, and takes them by position."""
     optimizer = tame(field)
-    assert optimizer._slot_names() == FACTS[field]["slots"]
-    assert len(optimizer._slot_initializers()) == len(FACTS[field]["slots"])
-    assert FACTS[field]["row_wise"] == optimizer.ROW_WISE
+    assert optimizer._slot_names() == TRAITS[field]["slots"]
+    assert len(optimizer._slot_initializers()) == len(TRAITS[field]["slots"])
+    assert TRAITS[field]["row_wise"] == optimizer.ROW_WISE
 
 
 @pytest.mark.parametrize("field", [name for name in CLASSES if name in OP_NAMES])

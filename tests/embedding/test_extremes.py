@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 import opwright
 from embedding.support import reference
 from embedding.support.cases import (
-    FACTS,
     MAX_SLOTS,
     OP_NAMES,
+    TRAITS,
     Feature,
     Lookup,
     System,
@@ -49,7 +49,7 @@ IDS = np.array([0, 0, 1, 2])
 BAGS = np.array([0, 1, 1, 3])
 ROWS, DIM, SAMPLES = 4, 19, 4
 
-# By the words of the facts: what is allowed, some of it extreme.
+# By the words of the traits: what is allowed, some of it extreme.
 HYPER: dict[str, list[float]] = {
     "": [*EXTREMES, *(-x for x in EXTREMES)],
     "at least 0": EXTREMES,
@@ -80,9 +80,9 @@ def as_rows(table: dict[str, Floats]) -> dict[str, Any]:
 
 @st.composite
 def hyperparameters(draw: Any, name: str) -> dict[str, Any]:
-    facts, rule = FACTS[name], reference.RULES[name]
+    traits, rule = TRAITS[name], reference.RULES[name]
     values: dict[str, Any] = {}
-    for field, bounds in zip(facts["hyper"], facts["hyper_bounds"], strict=True):
+    for field, bounds in zip(traits["hyper"], traits["hyper_bounds"], strict=True):
         if isinstance(rule.hyper[field].tame, bool):
             values[field] = draw(st.booleans())
         else:
@@ -92,11 +92,11 @@ def hyperparameters(draw: Any, name: str) -> dict[str, Any]:
 
 @st.composite
 def states(draw: Any, name: str, rows: int = ROWS) -> dict[str, Floats]:
-    facts = FACTS[name]
+    traits = TRAITS[name]
     state = {"parameters": draw(matrices(rows, numbers))}
-    for slot, bounds in zip(facts["slots"], facts["slot_bounds"], strict=True):
+    for slot, bounds in zip(traits["slots"], traits["slot_bounds"], strict=True):
         elements = magnitudes if bounds == "at least 0" else numbers
-        columns = 1 if facts["row_wise"] else DIM
+        columns = 1 if traits["row_wise"] else DIM
         state[slot] = draw(matrices(rows, elements, columns))
     return state
 
@@ -130,7 +130,7 @@ def steps(draw: Any) -> dict[str, Any]:
 
 
 def legal(name: str, table: dict[str, Any]) -> bool:
-    bounds = ["", *FACTS[name]["slot_bounds"]]
+    bounds = ["", *TRAITS[name]["slot_bounds"]]
     return all(
         np.isfinite(values).all() and (bound != "at least 0" or (values >= 0).all())
         for bound, values in zip(bounds, table.values(), strict=True)
@@ -212,7 +212,7 @@ def test_numbers_that_do_not_overflow_are_the_references(name: str, seed: int) -
         [Feature(0, (1,), "dense")],
     )
     # A row-wise rule makes columns of each other, and they are alike.
-    row_wise = FACTS[name]["row_wise"]
+    row_wise = TRAITS[name]["row_wise"]
     tame = np.broadcast_to(rng.random(1 if row_wise else 64) < 0.5, 64)
 
     def draw(bound: str, columns: int) -> Any:
@@ -221,7 +221,7 @@ def test_numbers_that_do_not_overflow_are_the_references(name: str, seed: int) -
         values = np.abs(values) if bound == "at least 0" else values
         return values.astype(np.float32).astype(np.float64)[None]
 
-    slots = zip(FACTS[name]["slots"], FACTS[name]["slot_bounds"], strict=True)
+    slots = zip(TRAITS[name]["slots"], TRAITS[name]["slot_bounds"], strict=True)
     state = {"parameters": draw("", 64)}
     state |= {slot: draw(bound, 1 if row_wise else 64) for slot, bound in slots}
     gradient = draw("", 64)
@@ -294,8 +294,8 @@ def test_loading_refuses_what_a_table_may_not_hold(name: str, wrong: float) -> N
     state = system.tables[0].draw(np.random.default_rng(0))
     names = dict(
         zip(
-            ["parameters", *FACTS[name]["slots"]],
-            ["", *FACTS[name]["slot_bounds"]],
+            ["parameters", *TRAITS[name]["slots"]],
+            ["", *TRAITS[name]["slot_bounds"]],
             strict=True,
         )
     )
@@ -413,7 +413,7 @@ FIELDS = {
     "Adam": "adam",
     "Ftrl": "ftrl",
 }
-# What the two families of ops call slots and hyperparameters of the facts.
+# What the two families of ops call slots and hyperparameters of the traits.
 SLOTS = {
     "Adagrad": (["accumulator"], ["accumulator"]),
     "AdagradMomentum": (["accumulator", "momenta"], ["accumulator", "momentum"]),
@@ -550,7 +550,7 @@ def test_sparse_cores_refuse_what_a_row_may_not_hold(
     op: str, call: Callable[..., list[Any]]
 ) -> None:
     slots = SLOTS.get(op, ([], []))[call is by_rows]
-    bounds = ["", *FACTS[FIELDS[op]]["slot_bounds"]]
+    bounds = ["", *TRAITS[FIELDS[op]]["slot_bounds"]]
     step = good_step(op)
     for at, (name, bound) in enumerate(
         zip(["embedding_table", *slots], bounds, strict=True)
@@ -582,9 +582,9 @@ def test_sparse_cores_refuse_settings_beyond_their_bounds(
         "above 0": [*BAD, 0.0, -1.0],
         "from 0 to 1": [*BAD, -0.5, 1.5],
     }
-    facts = FACTS[FIELDS[op]]
-    state = [np.ones((8, DIM), np.float32) for _ in ("", *facts["slots"])]
-    for field, bounds in zip(facts["hyper"], facts["hyper_bounds"], strict=True):
+    traits = TRAITS[FIELDS[op]]
+    state = [np.ones((8, DIM), np.float32) for _ in ("", *traits["slots"])]
+    for field, bounds in zip(traits["hyper"], traits["hyper_bounds"], strict=True):
         name = NAMES.get(op, {}).get(field, field)
         step = good_step(op)
         if isinstance(step["hyper"].get(name, True), bool):

@@ -141,9 +141,9 @@ def test_bounds_of_optimizers_are_those_of_the_library() -> None:
         )
         for one in classes
     ]
-    facts = {one["field"]: one for one in native.embedding_optimizers()}
+    traits = {one["field"]: one for one in native.embedding_optimizers()}
     for optimizer in made:
-        of = facts[optimizer.FIELD]
+        of = traits[optimizer.FIELD]
         bounds = dict(zip(of["hyper"], of["hyper_bounds"], strict=True))
         for name, value in optimizer.hyperparameters:
             if isinstance(value, bool) or name not in bounds:

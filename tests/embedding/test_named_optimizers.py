@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.embedding_cases import (
-    FACTS,
+    TRAITS,
     Feature,
     System,
     Table,
@@ -28,9 +28,9 @@ from support import embedding_reference as reference
 
 Invalid, Unimplemented = tf.errors.InvalidArgumentError, tf.errors.UnimplementedError
 MESSAGES = OptimizationParameters.DESCRIPTOR.fields_by_name
-NAMED = [name for name in FACTS if name not in MESSAGES]
-HYPER = [(name, hyper) for name in NAMED for hyper in FACTS[name]["hyper"]]
-ROW_WISE = [name for name, one in FACTS.items() if one["row_wise"]]
+NAMED = [name for name in TRAITS if name not in MESSAGES]
+HYPER = [(name, hyper) for name in NAMED for hyper in TRAITS[name]["hyper"]]
+ROW_WISE = [name for name, one in TRAITS.items() if one["row_wise"]]
 
 
 def system(parameters: Any) -> System:
@@ -143,7 +143,7 @@ def test_row_wise_slot_with_a_column_a_weight_is_refused(name: str) -> None:
     with configured(made) as proto:
         state = made.tables[0].draw(np.random.default_rng(0))
         load(made, [state])
-        slots = FACTS[name]["slots"]
+        slots = TRAITS[name]["slots"]
         wrong = [tf.ones([7, 5])] * (1 + len(slots))
         with pytest.raises(Invalid, match=rf"{slots[0]}.*\[7,1\], has \[7,5\]"):
             load_one(wrong, proto)

@@ -252,9 +252,9 @@ def test_reference_adam_forms_differ_as_documented() -> None:
 
 
 def test_every_rule_is_here() -> None:
-    facts = [one for one in native.embedding_optimizers() if one["formula"]]
-    assert set(reference.RULES) == {one["field"] for one in facts}
-    for one in facts:
+    traits = [one for one in native.embedding_optimizers() if one["formula"]]
+    assert set(reference.RULES) == {one["field"] for one in traits}
+    for one in traits:
         rule = reference.RULES[one["field"]]
         assert list(rule.slots) == one["slots"]
         assert list(rule.hyper) == one["hyper"]

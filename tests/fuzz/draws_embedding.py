@@ -23,7 +23,7 @@ Config = TPUEmbeddingConfiguration
 
 
 @cache
-def facts() -> dict[str, native.OptimizerFacts]:
+def traits() -> dict[str, native.OptimizerTraits]:
     """Optimizers whose tables can be made."""
     found = native.embedding_optimizers()
     return {
@@ -34,7 +34,7 @@ def facts() -> dict[str, native.OptimizerFacts]:
 @cache
 def trained() -> list[str]:
     """Those whose rule is known."""
-    return [name for name, one in facts().items() if one["formula"]]
+    return [name for name, one in traits().items() if one["formula"]]
 
 
 @dataclass
@@ -80,7 +80,7 @@ def system(rng: Draw) -> System:
             Table(
                 rng.int(2, 12),
                 rng.int(1, 6),
-                rng.pick(*(facts() if rng.chance(0.15) else trained())),
+                rng.pick(*(traits() if rng.chance(0.15) else trained())),
                 rng.pick("sum", "sum", "mean", "sqrtn"),
                 sequences,
             )
@@ -123,7 +123,7 @@ def system(rng: Draw) -> System:
 
 def rule(rng: Draw, parameters: Any, name: str) -> None:
     """A message, or a program that stands for one, with hyperparameters."""
-    keys = facts()[name]["hyper"]
+    keys = traits()[name]["hyper"]
     if name not in parameters.DESCRIPTOR.fields_by_name:
         program = parameters.user_defined_program.program
         program.name = f"opwright.{name}"
@@ -245,10 +245,10 @@ class Steps:
     # State.
 
     def slots(self, table: Table) -> list[str]:
-        return ["parameters", *facts()[table.optimizer]["slots"]]
+        return ["parameters", *traits()[table.optimizer]["slots"]]
 
     def slot(self, name: str, table: Table) -> Literal:
-        row_wise = name != "parameters" and facts()[table.optimizer]["row_wise"]
+        row_wise = name != "parameters" and traits()[table.optimizer]["row_wise"]
         shape = [table.rows, 1 if row_wise else table.dim]
         if name in POSITIVE:
             return Literal("float32", shape, fill=self.rng.pick(0.1, 1.0))
@@ -269,7 +269,7 @@ class Steps:
     def load(self, at: int | None = None) -> None:
         at = self.rng.int(0, len(self.system.tables) - 1) if at is None else at
         table = self.system.tables[at]
-        name = facts()[table.optimizer]["op_name"]
+        name = traits()[table.optimizer]["op_name"]
         if self.rng.chance(0.2):
             self.load_all()
             return
@@ -300,7 +300,7 @@ class Steps:
 
     def retrieve(self) -> None:
         at = self.rng.int(0, len(self.system.tables) - 1)
-        of = facts()[self.system.tables[at].optimizer]
+        of = traits()[self.system.tables[at].optimizer]
         if of["op_name"] is None or self.rng.chance(0.1):
             attrs = {**self.which(at), "N": len(of["slots"])}
             self.add("OpwrightRetrieveEmbeddingTable", attrs=attrs)
@@ -320,7 +320,7 @@ class Steps:
     def any_optimizer(self) -> None:
         """The ops of an optimizer that the table may not have."""
         table = self.rng.pick(*self.system.tables)
-        other = self.rng.pick(*[one for one in facts().values() if one["op_name"]])
+        other = self.rng.pick(*[one for one in traits().values() if one["op_name"]])
         name, attrs = other["op_name"], self.which(self.system.tables.index(table))
         if self.rng.chance(0.5):
             self.add(f"RetrieveTPUEmbedding{name}Parameters", attrs=attrs)

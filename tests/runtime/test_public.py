@@ -55,7 +55,7 @@ RUNTIME = {
     "kernels": {"Kernel", "kernels", "served"},
     "libraries": {"load_library", "provider", "register_gradients"},
     "native": {
-        "KERNEL_PRIORITY", "LIBRARY", "NativeLibraryError", "OptimizerFacts",
+        "KERNEL_PRIORITY", "LIBRARY", "NativeLibraryError", "OptimizerTraits",
         "WeightCacheUsage", "cuda", "embedding_configuration", "embedding_optimizers",
         "isa", "library", "library_path", "load", "load_if_present", "loaded", "ops",
         "sent_by_embeddings", "set_weight_cache_limit", "use_isa", "use_own_threads",

@@ -31,13 +31,13 @@ struct Update {
   const int64_t width;
   const Hyper& hyper;
   float* const* tables;
-  const OptimizerTraits& facts;
+  const OptimizerTraits& traits;
   const int64_t parts;  // The weights and the slots.
   const RowKernels& kernels;
   void (*const apply)(const UpdateCall&);
 
   int64_t row(int64_t group) const { return triples.rows[groups.order[groups.begins[group]]]; }
-  Range range(int64_t part) const { return facts.range(part - 1); }
+  Range range(int64_t part) const { return traits.range(part - 1); }
 };
 
 // Updates some rows at a time. The kernels take a row's slots next to its weights, but here
@@ -152,12 +152,12 @@ std::optional<RowError> UpdateRows(const Triples& triples, const float* gradient
                                    int64_t width, Optimizer optimizer, const Hyper& hyper,
                                    float* const* tables, ExecutionContext& exec) {
   if (width == 0) return std::nullopt;
-  const OptimizerTraits& facts = TraitsOf(optimizer);
+  const OptimizerTraits& traits = TraitsOf(optimizer);
   const RowKernels& kernels = embedding::SelectRowKernels();
   const Update update{triples,   GroupByKey(triples.rows),
                       gradients, width,
                       hyper,     tables,
-                      facts,     1 + facts.slot_count(),
+                      traits,    1 + traits.slot_count(),
                       kernels,   kernels.update[static_cast<int>(optimizer)]};
   std::atomic<bool> refused{false};
   ParallelForGroups(update.groups.begins, width, exec, [&](int64_t first, int64_t last) {

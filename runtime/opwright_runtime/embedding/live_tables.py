@@ -61,9 +61,9 @@ def table(name: str) -> LiveTable:
 def _slots(parameters: Any) -> list[str]:
     """In the order of the ops that retrieve them."""
     field = optimizer_field(parameters)
-    facts = {one["field"]: one for one in native.embedding_optimizers()}
+    traits = {one["field"]: one for one in native.embedding_optimizers()}
     if field != "user_defined_program":
-        return facts[field]["slots"]
+        return traits[field]["slots"]
     program = parameters.user_defined_program.program
     state = program.host_program_shape.result.tuple_shapes
     return [f"Slot_{i}" for i in range(len(state) - 1)]

@@ -33,11 +33,11 @@ from opwright.tpu import (
 )
 from opwright_runtime import native
 
-FACTS = {one["field"]: one for one in native.embedding_optimizers()}
+TRAITS = {one["field"]: one for one in native.embedding_optimizers()}
 # What the Load and Retrieve ops of an optimizer with a rule are called.
 OP_NAMES = {
     name: one["op_name"]
-    for name, one in FACTS.items()
+    for name, one in TRAITS.items()
     if one["op_name"] and one["formula"]
 }
 MAX_SLOTS = 7

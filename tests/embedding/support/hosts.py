@@ -218,7 +218,7 @@ class Training:
 
 
 def requests(step: int, name: str, rows: int, hosts: int) -> list[tuple[int, ...]]:
-    """Requester, owner, number of units (rows or partial sums), and bytes of their ids."""
+    """Requester, owner, number of rows or partial sums, and bytes of their ids."""
     each, more = divmod(rows, hosts)
     owners = np.repeat(np.arange(hosts), [each + (h < more) for h in range(hosts)])
     width = TABLES[name][1]
@@ -231,7 +231,9 @@ def requests(step: int, name: str, rows: int, hosts: int) -> list[tuple[int, ...
             theirs = owners[part] == owner
             of_sums = int(np.sum(theirs.any(axis=1)))
             unpooled.append((requester, owner, of_rows, 4 * of_rows))
-            pooled.append((requester, owner, of_sums, 4 * of_sums + 4 * int(theirs.sum())))
+            pooled.append(
+                (requester, owner, of_sums, 4 * of_sums + 4 * int(theirs.sum()))
+            )
         found += min(
             (unpooled, pooled),
             key=lambda mode: sum(ids + 8 * width * units for _, _, units, ids in mode),

@@ -57,16 +57,16 @@ Source SourceOf(const opwright_cuda_bags& bags) {
 Status ConfigOf(const opwright_cuda_config& from, TableConfig* table) {
   namespace embedding = opwright::embedding;
   const std::string optimizer = from.optimizer ? from.optimizer : "";
-  const embedding::OptimizerTraits* facts = nullptr;
+  const embedding::OptimizerTraits* traits = nullptr;
   for (int i = 0; i < embedding::kOptimizers; ++i) {
     if (optimizer == embedding::kOptimizerRegistry[i].field)
-      facts = &embedding::kOptimizerRegistry[i];
+      traits = &embedding::kOptimizerRegistry[i];
   }
   table->name = from.name ? from.name : "";
-  if (!facts)
+  if (!traits)
     return InvalidArgumentError("table '" + table->name + "': no optimizer '" + optimizer +
                                 "'");
-  table->optimizer = facts->optimizer;
+  table->optimizer = traits->optimizer;
   table->dynamic_rate = true;  // Each update brings it.
   table->rows = from.rows;
   table->dimension = from.dimension;

@@ -31,7 +31,7 @@ typedef struct {
   const char* name;
   const char* optimizer; /* As OptimizationParameters names it: "adagrad". */
   int64_t rows, dimension;
-  float hyper[6]; /* Values of the fields that the optimizer's facts name, a bool as 0 or 1. */
+  float hyper[6]; /* Values of the fields that the optimizer's traits name, a bool as 0 or 1. */
   float clip_gradient[2], clip_weight[2]; /* Infinities: no limit. */
   float decay;                            /* The part of a weight lost at each update, */
   int32_t decay_times_rate;               /* times the learning rate if not 0. */

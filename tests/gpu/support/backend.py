@@ -124,7 +124,7 @@ class Bags:
 
 @dataclass
 class Settings:
-    """Of a table; `hyper` in the order of the optimizer's facts."""
+    """Of a table; `hyper` in the order of the optimizer's traits."""
 
     rows: int
     dimension: int

@@ -25,7 +25,7 @@ class Case(SimpleNamespace):
     inputs: list[str]
 
     @property
-    def facts(self) -> SimpleNamespace:
+    def traits(self) -> SimpleNamespace:
         """Hyperparameters under the names of OptimizationParameters, as float32."""
         names = {
             "beta1": "momentum" if self.op == "AdagradMomentum" else "beta1",
@@ -165,7 +165,7 @@ def expected_update(
     case: Case, state: list[Array], rows: Array, g: Array
 ) -> list[Array]:
     result = [x.astype(np.float64) for x in state]
-    updated = case.rule(case.facts, 0.25, g, *(x[rows] for x in result))
+    updated = case.rule(case.traits, 0.25, g, *(x[rows] for x in result))
     for x, values in zip(result, updated, strict=True):
         x[rows] = values
     return result

@@ -1,6 +1,7 @@
 """Outputs go to functions of TensorFlow, which have types only where stubs are."""
 
 import tensorflow as tf
+
 from opwright import TFloat32
 from opwright.dtypes import cast
 from opwright.math import square
