@@ -51,121 +51,151 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& wanted
   }
 }
 
-void StepsAreThoseOfOneHost(uint64_t seed) {
-  Random random{seed};
-  Configuration configuration = DrawConfiguration(random);
-  const int64_t count = 2 + random.Below(3);
-  configuration.shard_by_remainder = random.Below(2);
-  for (TableConfig& table : configuration.tables) table.rows += count;
-  const auto one = MakeCpuTableStore();
-  EXPECT_OK(one->Allocate(configuration));
-  std::vector<Host> hosts = MakeHosts(configuration, count);
-  for (size_t t = 0; t < configuration.tables.size(); ++t) {
-    for (int64_t slot = -1; slot < configuration.tables[t].slots(); ++slot) {
-      std::vector<float> values(static_cast<size_t>(Elements(configuration, t, slot)));
-      for (float& value : values) {
-        value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
+// Drawn steps of several hosts, and the same ones of one host that has all tables.
+class DrawnHostSteps {
+ public:
+  explicit DrawnHostSteps(uint64_t seed) : random_{seed} {
+    configuration_ = DrawConfiguration(random_);
+    count_ = 2 + random_.Below(3);
+    configuration_.shard_by_remainder = random_.Below(2);
+    for (TableConfig& table : configuration_.tables) table.rows += count_;
+    EXPECT_OK(one_->Allocate(configuration_));
+    hosts_ = MakeHosts(configuration_, count_);
+    FillTables();
+    for (size_t step = 0; step < kSteps; ++step) DrawStep(step);
+  }
+
+  // Each host requests its next batch when it likes: before a step's lookup, or after it.
+  void RunHosts() {
+    OnEach(count_, [this](int64_t host) {
+      const size_t h = static_cast<size_t>(host);
+      Pool pool(2);
+      DistributedStore& store = *hosts_[h].store;
+      std::vector<PreparedRef> prepared;
+      const auto prepare = [&](size_t step) {
+        if (step == kSteps || prepared.size() > step) return;
+        PoolContext exec(pool);
+        prepared.push_back(Value(store.Prepare(&exec, batches_[step][h])));
+      };
+      for (size_t step = 0; step < kSteps; ++step) {
+        prepare(step);
+        if (ahead_[step][h]) prepare(step + 1);
+        PoolContext exec(pool);
+        PreparedBatch* const batch = prepared[step].get();
+        const auto gradient = Pointers(gradients_[step][h]);
+        EXPECT_OK(store.Lookup(&exec, batch, Pointers(outputs_[step][h]).data()));
+        const std::vector<const float*> of_core(gradient.begin(), gradient.end());
+        EXPECT_OK(store.Share(&exec, batch, {}, of_core, RatesOf(step)));
+        EXPECT_OK(store.Update(&exec, {{batch, of_core}}, RatesOf(step)));
       }
-      Pool pool(1);
+    });
+  }
+
+  void CompareSteps() {
+    Pool pool(1);
+    for (size_t step = 0; step < kSteps; ++step) {
       PoolContext exec(pool);
-      const Shard all{configuration.tables[t].rows, 0, 1};
-      const int64_t table = static_cast<int64_t>(t);
-      EXPECT_OK(one->Write(&exec, table, slot, all, values.data()));
-      for (const Host& host : hosts) {
-        EXPECT_OK(host.store->Write(&exec, table, slot, all, values.data()));
-      }
-    }
-  }
-  constexpr size_t kSteps = 3;
-  const size_t all = static_cast<size_t>(count);
-  using Values = std::vector<std::vector<float>>;  // By feature.
-  std::vector<std::vector<std::shared_ptr<const Batch>>> batches(kSteps);
-  std::vector<std::vector<Values>> gradients(kSteps, std::vector<Values>(all));
-  auto outputs = gradients;
-  std::vector<std::vector<bool>> ahead(kSteps);
-  for (size_t step = 0; step < kSteps; ++step) {
-    std::vector<Combiner> combiners;  // By feature; all hosts have the same.
-    for (size_t f = 0; f < configuration.features.size(); ++f) {
-      combiners.push_back(static_cast<Combiner>(random.Below(3)));
-    }
-    for (size_t h = 0; h < all; ++h) {
-      Batch batch;
-      batch.mode = Mode::kTraining;
-      for (size_t f = 0; f < configuration.features.size(); ++f) {
-        const FeatureConfig& feature = configuration.features[f];
-        AddBags(configuration, static_cast<int64_t>(f),
-                DrawInput(random, configuration, static_cast<int64_t>(f)), combiners[f],
-                &batch);
-        const size_t size = static_cast<size_t>(
-            feature.samples() *
-            configuration.tables[static_cast<size_t>(feature.table)].dimension);
-        gradients[step][h].emplace_back(size);
-        outputs[step][h].emplace_back(size);
-        for (float& value : gradients[step][h].back()) {
-          value = static_cast<float>(random.Uniform() - 0.5);
+      std::vector<PreparedRef> prepared;
+      std::vector<CoreGradients> cores;
+      for (size_t h = 0; h < hosts_.size(); ++h) {
+        prepared.push_back(Value(one_->Prepare(&exec, batches_[step][h])));
+        Values wanted = outputs_[step][h];
+        EXPECT_OK(one_->Lookup(&exec, prepared[h].get(), Pointers(wanted).data()));
+        for (size_t f = 0; f < wanted.size(); ++f) {
+          ExpectClose(outputs_[step][h][f], wanted[f]);
         }
+        const auto gradient = Pointers(gradients_[step][h]);
+        cores.push_back({prepared[h].get(), {gradient.begin(), gradient.end()}});
       }
-      batches[step].push_back(std::make_shared<const Batch>(std::move(batch)));
-      ahead[step].push_back(random.Below(2));
+      EXPECT_OK(one_->Update(&exec, cores, RatesOf(step)));
     }
   }
-  const auto rates = [&](size_t step) {
-    return std::vector<float>(configuration.tables.size(), configuration.tables[0].dynamic_rate
-                                                               ? static_cast<float>(step + 1)
-                                                               : 0.05f);
-  };
-  const auto pointers = [](Values& of) {
+
+  void CompareTables() {
+    for (size_t t = 0; t < configuration_.tables.size(); ++t) {
+      for (int64_t slot = -1; slot < configuration_.tables[t].slots(); ++slot) {
+        const std::vector<float> wanted = ReadAll(one_.get(), configuration_, t, slot);
+        OnEach(count_, [&](int64_t h) {
+          TableStore* const store = hosts_[static_cast<size_t>(h)].store.get();
+          ExpectClose(ReadAll(store, configuration_, t, slot), wanted);
+        });
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kSteps = 3;
+  using Values = std::vector<std::vector<float>>;  // By feature.
+
+  static std::vector<float*> Pointers(Values& of) {
     std::vector<float*> made;
     for (std::vector<float>& values : of) made.push_back(values.data());
     return made;
-  };
-  // Each host requests its next batch when it likes: before a step's lookup, or after it.
-  OnEach(count, [&](int64_t host) {
-    const size_t h = static_cast<size_t>(host);
-    Pool pool(2);
-    DistributedStore& store = *hosts[h].store;
-    std::vector<PreparedRef> prepared;
-    const auto prepare = [&](size_t step) {
-      if (step == kSteps || prepared.size() > step) return;
-      PoolContext exec(pool);
-      prepared.push_back(Value(store.Prepare(&exec, batches[step][h])));
-    };
-    for (size_t step = 0; step < kSteps; ++step) {
-      prepare(step);
-      if (ahead[step][h]) prepare(step + 1);
-      PoolContext exec(pool);
-      const auto gradient = pointers(gradients[step][h]);
-      EXPECT_OK(store.Lookup(&exec, prepared[step].get(), pointers(outputs[step][h]).data()));
-      const std::vector<const float*> of_core(gradient.begin(), gradient.end());
-      EXPECT_OK(store.Share(&exec, prepared[step].get(), {}, of_core, rates(step)));
-      EXPECT_OK(store.Update(&exec, {{prepared[step].get(), of_core}}, rates(step)));
-    }
-  });
-  Pool pool(1);
-  for (size_t step = 0; step < kSteps; ++step) {
-    PoolContext exec(pool);
-    std::vector<PreparedRef> prepared;
-    std::vector<CoreGradients> cores;
-    for (size_t h = 0; h < all; ++h) {
-      prepared.push_back(Value(one->Prepare(&exec, batches[step][h])));
-      Values wanted = outputs[step][h];
-      EXPECT_OK(one->Lookup(&exec, prepared[h].get(), pointers(wanted).data()));
-      for (size_t f = 0; f < wanted.size(); ++f) ExpectClose(outputs[step][h][f], wanted[f]);
-      const auto gradient = pointers(gradients[step][h]);
-      cores.push_back({prepared[h].get(), {gradient.begin(), gradient.end()}});
-    }
-    EXPECT_OK(one->Update(&exec, cores, rates(step)));
   }
-  for (size_t t = 0; t < configuration.tables.size(); ++t) {
-    for (int64_t slot = -1; slot < configuration.tables[t].slots(); ++slot) {
-      const std::vector<float> wanted = ReadAll(one.get(), configuration, t, slot);
-      OnEach(count, [&](int64_t h) {
-        ExpectClose(ReadAll(hosts[static_cast<size_t>(h)].store.get(), configuration, t, slot),
-                    wanted);
-      });
+
+  std::vector<float> RatesOf(size_t step) const {
+    const bool dynamic = configuration_.tables[0].dynamic_rate;
+    return std::vector<float>(configuration_.tables.size(),
+                              dynamic ? static_cast<float>(step + 1) : 0.05f);
+  }
+
+  void FillTables() {
+    for (size_t t = 0; t < configuration_.tables.size(); ++t) {
+      for (int64_t slot = -1; slot < configuration_.tables[t].slots(); ++slot) {
+        std::vector<float> values(static_cast<size_t>(Elements(configuration_, t, slot)));
+        for (float& value : values) {
+          value = static_cast<float>(slot < 0 ? random_.Uniform() : random_.Uniform() + 1);
+        }
+        Pool pool(1);
+        PoolContext exec(pool);
+        const Shard all{configuration_.tables[t].rows, 0, 1};
+        const int64_t table = static_cast<int64_t>(t);
+        EXPECT_OK(one_->Write(&exec, table, slot, all, values.data()));
+        for (const Host& host : hosts_) {
+          EXPECT_OK(host.store->Write(&exec, table, slot, all, values.data()));
+        }
+      }
     }
   }
-}
+
+  void DrawStep(size_t step) {
+    std::vector<Combiner> combiners;  // By feature; all hosts have the same.
+    for (size_t f = 0; f < configuration_.features.size(); ++f) {
+      combiners.push_back(static_cast<Combiner>(random_.Below(3)));
+    }
+    gradients_[step].resize(hosts_.size());
+    outputs_[step].resize(hosts_.size());
+    for (size_t h = 0; h < hosts_.size(); ++h) {
+      Batch batch;
+      batch.mode = Mode::kTraining;
+      for (size_t f = 0; f < configuration_.features.size(); ++f) {
+        const int64_t number = static_cast<int64_t>(f);
+        const FeatureConfig& feature = configuration_.features[f];
+        AddBags(configuration_, number, DrawInput(random_, configuration_, number),
+                combiners[f], &batch);
+        const size_t size = static_cast<size_t>(
+            feature.samples() * At(configuration_.tables, feature.table).dimension);
+        gradients_[step][h].emplace_back(size);
+        outputs_[step][h].emplace_back(size);
+        for (float& value : gradients_[step][h].back()) {
+          value = static_cast<float>(random_.Uniform() - 0.5);
+        }
+      }
+      batches_[step].push_back(std::make_shared<const Batch>(std::move(batch)));
+      ahead_[step].push_back(random_.Below(2));
+    }
+  }
+
+  Random random_;
+  Configuration configuration_;
+  int64_t count_ = 0;
+  const std::unique_ptr<TableStore> one_ = MakeCpuTableStore();
+  std::vector<Host> hosts_;
+  // By host.
+  std::vector<std::shared_ptr<const Batch>> batches_[kSteps];
+  std::vector<Values> gradients_[kSteps], outputs_[kSteps];
+  std::vector<bool> ahead_[kSteps];
+};
 
 // What the first of two hosts sends of counts, ids, rows and gradients in a step, where both
 // look up samples with these ids: in a table of 100 rows of 8 floats, shared out by remainder.
@@ -345,7 +375,10 @@ TEST(Hosts, AStepThatFailsOnOneFailsOnAll) {
 
 TEST(Hosts, StepsAreThoseOfOneHost) {
   for (int64_t round = 0; round < testing::Rounds(12); ++round) {
-    StepsAreThoseOfOneHost(testing::Seed());
+    DrawnHostSteps steps(testing::Seed());
+    steps.RunHosts();
+    steps.CompareSteps();
+    steps.CompareTables();
   }
 }
 

@@ -159,6 +159,11 @@ constexpr int64_t kIdsInPart = 8192;
 constexpr int64_t kIdsInBucket = 1024;
 constexpr int kMaxBits = 12;
 
+// Entries of a plan that one thread sorts and applies.
+struct Bucket {
+  int64_t plan, first, end;
+};
+
 // What one thread needs to put a bucket's entries in order of rows.
 struct Workspace {
   int32_t* slots;  // An open hash table of groups; -1 is free.
@@ -457,34 +462,11 @@ class CpuTableStore : public TableStore {
     std::vector<Part> parts = MakeParts(exec, plans);
     const int64_t part_count = static_cast<int64_t>(parts.size());
     exec->For(part_count, [&](int64_t i) { Count(plans, parts[i]); });
-    struct Bucket {
-      int64_t plan, first, end;
-    };
-    std::vector<Bucket> buckets;
-    int64_t largest = 0;
     CountsToOffsets(plans, parts);
-    int64_t widest = 1;
-    for (size_t p = 0; p < plans.size(); ++p) {
-      widest = std::max(widest, tables_[plans[p].table].config.dimension);
-      int64_t first = 0;
-      for (int64_t b = 0; b < plans[p].buckets(); ++b) {
-        const int64_t end = plans[p].ends[b];
-        if (end > first) buckets.push_back({static_cast<int64_t>(p), first, end});
-        largest = std::max(largest, end - first);
-        first = end;
-      }
-    }
-    const int64_t workers =
-        std::min<int64_t>(exec->Threads(), static_cast<int64_t>(buckets.size()));
-    std::vector<Workspace> workspaces(workers);
-    for (Workspace& workspace : workspaces) {
-      workspace.slots = exec->Allocate<int32_t>(PowerOfTwo(2 * largest));
-      workspace.rows = exec->Allocate<int64_t>(largest);
-      workspace.offsets = exec->Allocate<int32_t>(largest + 1);
-      workspace.group_of = exec->Allocate<int32_t>(largest);
-      workspace.contributions = exec->Allocate<Contribution>(largest);
-      workspace.sum = exec->Allocate<double>(widest);
-    }
+    const std::vector<Bucket> buckets = BucketsOf(plans);
+    const int64_t count = static_cast<int64_t>(buckets.size());
+    const std::vector<Workspace> workspaces =
+        AllocateWorkspaces(exec, std::min<int64_t>(exec->Threads(), count), plans, buckets);
     std::vector<Hyper> hypers(tables_.size());
     std::vector<uint64_t*> touched(tables_.size(), nullptr);
     for (size_t t = 0; t < tables_.size(); ++t) {
@@ -500,31 +482,74 @@ class CpuTableStore : public TableStore {
     exec->For(part_count, [&](int64_t i) { Scatter(plans, parts[i]); });
     const RowKernels& kernels = SelectRowKernels();
     std::atomic<int64_t> next{0};
-    exec->For(workers, [&](int64_t worker) {
-      const Workspace& workspace = workspaces[worker];
-      for (int64_t i; (i = next.fetch_add(1)) < static_cast<int64_t>(buckets.size());) {
+    exec->For(static_cast<int64_t>(workspaces.size()), [&](int64_t worker) {
+      for (int64_t i; (i = next.fetch_add(1)) < count;) {
         const Plan& plan = plans[buckets[i].plan];
-        const Table& table = tables_[plan.table];
-        const int64_t groups = Group(plan.entries + buckets[i].first,
-                                     buckets[i].end - buckets[i].first, workspace);
-        UpdateCall call;
-        call.table = table.rows;
-        call.count = groups;
-        call.rows = workspace.rows;
-        call.offsets = workspace.offsets;
-        call.contributions = workspace.contributions;
-        call.accumulate = table.config.accumulate;
-        call.hyper = &hypers[plan.table];
-        call.sum = workspace.sum;
-        kernels.update[static_cast<int>(table.config.optimizer)](call);
-        if (uint64_t* const bits = touched[plan.table]) {
-          for (int64_t g = 0; g < groups; ++g) {
-            __atomic_fetch_or(&bits[workspace.rows[g] / 64],
-                              uint64_t{1} << workspace.rows[g] % 64, __ATOMIC_RELAXED);
-          }
-        }
+        UpdateBucket(kernels, plan, buckets[i], hypers[plan.table], workspaces[worker],
+                     touched[plan.table]);
       }
     });
+    UpdateRest(exec, kernels, hypers, touched);
+  }
+
+  static std::vector<Bucket> BucketsOf(const std::vector<Plan>& plans) {
+    std::vector<Bucket> buckets;
+    for (size_t p = 0; p < plans.size(); ++p) {
+      int64_t first = 0;
+      for (int64_t b = 0; b < plans[p].buckets(); ++b) {
+        const int64_t end = plans[p].ends[b];
+        if (end > first) buckets.push_back({static_cast<int64_t>(p), first, end});
+        first = end;
+      }
+    }
+    return buckets;
+  }
+
+  // For any of the buckets.
+  std::vector<Workspace> AllocateWorkspaces(ExecutionContext* exec, int64_t workers,
+                                            const std::vector<Plan>& plans,
+                                            const std::vector<Bucket>& buckets) const {
+    int64_t largest = 0, widest = 1;
+    for (const Bucket& one : buckets) largest = std::max(largest, one.end - one.first);
+    for (const Plan& plan : plans) {
+      widest = std::max(widest, tables_[plan.table].config.dimension);
+    }
+    std::vector<Workspace> workspaces(workers);
+    for (Workspace& workspace : workspaces) {
+      workspace.slots = exec->Allocate<int32_t>(PowerOfTwo(2 * largest));
+      workspace.rows = exec->Allocate<int64_t>(largest);
+      workspace.offsets = exec->Allocate<int32_t>(largest + 1);
+      workspace.group_of = exec->Allocate<int32_t>(largest);
+      workspace.contributions = exec->Allocate<Contribution>(largest);
+      workspace.sum = exec->Allocate<double>(widest);
+    }
+    return workspaces;
+  }
+
+  // Sets the bits of the rows in `touched`, if that is not null.
+  void UpdateBucket(const RowKernels& kernels, const Plan& plan, const Bucket& bucket,
+                    const Hyper& hyper, const Workspace& workspace, uint64_t* touched) const {
+    const Table& table = tables_[plan.table];
+    UpdateCall call;
+    call.table = table.rows;
+    call.count = Group(plan.entries + bucket.first, bucket.end - bucket.first, workspace);
+    call.rows = workspace.rows;
+    call.offsets = workspace.offsets;
+    call.contributions = workspace.contributions;
+    call.accumulate = table.config.accumulate;
+    call.hyper = &hyper;
+    call.sum = workspace.sum;
+    kernels.update[static_cast<int>(table.config.optimizer)](call);
+    for (int64_t g = 0; touched && g < call.count; ++g) {
+      __atomic_fetch_or(&touched[workspace.rows[g] / 64], uint64_t{1} << workspace.rows[g] % 64,
+                        __ATOMIC_RELAXED);
+    }
+  }
+
+  // The rows without gradients, of optimizers that update every row.
+  void UpdateRest(ExecutionContext* exec, const RowKernels& kernels,
+                  const std::vector<Hyper>& hypers,
+                  const std::vector<uint64_t*>& touched) const {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!touched[t]) continue;
       const Table& table = tables_[t];

@@ -98,16 +98,74 @@ std::vector<int64_t> IdsOf(size_t tables, const std::vector<Source>& sources) {
   return ids;
 }
 
+namespace {
+
+// Where an update marks the rows that it reaches, if the optimizer updates the others too.
+uint32_t* TouchedBits(const TableConfig& table, const Workspace::Part& plan, char* workspace) {
+  return table.every_row ? reinterpret_cast<uint32_t*>(workspace + plan.touched) : nullptr;
+}
+
+Part MakePart(const TableView& view, const Workspace::Part& plan, char* workspace,
+              uint32_t* touched) {
+  Part part;
+  part.rows = view.rows;
+  part.shape = view.shape;
+  part.first_key = view.first_key;
+  part.begin = plan.first_id;
+  part.end = plan.first_id + plan.ids;
+  part.tiles = plan.tiles;
+  part.partials = reinterpret_cast<double*>(workspace + plan.partials);
+  part.touched = touched;
+  return part;
+}
+
+// Adds the tables of `group`, which have the same rule, to the image.
+void AddGroup(const std::vector<TableConfig>& tables, const std::vector<TableView>& views,
+              const std::vector<Hyper>& hypers, const Workspace& plan, char* workspace,
+              UpdateCall::GroupPlan* group, Image* image) {
+  group->lane_bits = 0;
+  group->blocks = 1;
+  std::vector<int64_t> threads, tiles, rest;
+  std::vector<Part> parts;
+  for (const int64_t number : group->tables) {
+    const size_t t = static_cast<size_t>(number);
+    const Shape& shape = views[t].shape;
+    const Part part = MakePart(views[t], plan.tables[t], workspace,
+                               TouchedBits(tables[t], plan.tables[t], workspace));
+    parts.push_back(part);
+    group->lane_bits = std::max(group->lane_bits, shape.lane_bits);
+    group->blocks = std::max(group->blocks, shape.blocks);
+    threads.push_back(ThreadsOf(shape, part.tiles));
+    tiles.push_back(part.tiles);
+    rest.push_back(tables[t].every_row ? ThreadsOf(shape, views[t].rows.rows) : 0);
+  }
+  group->threads = FirstsOf(threads, kWarp);
+  group->tiles = FirstsOf(tiles, 1);
+  group->rest = FirstsOf(rest, kWarp);
+  group->threads_at = image->Add(group->threads);
+  group->tiles_at = image->Add(group->tiles);
+  group->rest_at = image->Add(group->rest);
+  group->counters_at = image->Add(std::vector<uint32_t>(2));
+  VisitElementRule(group->optimizer, [&](auto tag) {
+    using Rule = typename decltype(tag)::type;
+    static_assert(sizeof(Task<Rule>) <= kMostTaskBytes);
+    std::vector<Task<Rule>> tasks;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const size_t t = static_cast<size_t>(group->tables[i]);
+      tasks.push_back({parts[i], Step<Rule>(hypers[t])});
+    }
+    group->tasks_at = image->Add(tasks);
+  });
+}
+
+}  // namespace
+
 UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
                       const std::vector<TableView>& views, const TableView* device_views,
                       const std::vector<Source>& sources, const std::vector<Hyper>& hypers,
                       const Workspace& plan, char* workspace, DeviceErrors* errors) {
   UpdateCall call;
   char* const image = workspace + plan.image;
-  const auto touched = [&](size_t t) {
-    return tables[t].every_row ? reinterpret_cast<uint32_t*>(workspace + plan.tables[t].touched)
-                               : nullptr;
-  };
 
   // Sources.
   std::vector<UpdateSource> all;
@@ -118,7 +176,8 @@ UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
   for (const Source& source : sources) {
     const size_t t = static_cast<size_t>(source.table);
     const int lane_bits = SampleLaneBits(source.samples, source.count);
-    all.push_back({source, position, touched(t), lane_bits});
+    all.push_back(
+        {source, position, TouchedBits(tables[t], plan.tables[t], workspace), lane_bits});
     position += source.count;
     wide[t] = wide[t] && Aligned(source.gradients);
     to_check.push_back((source.samples * tables[t].dimension + kFloats - 1) / kFloats);
@@ -150,48 +209,10 @@ UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
     UpdateCall::GroupPlan group;
     std::tie(group.optimizer, group.accumulate, group.wide) = key;
     group.first_tile = first_tile;
-    group.lane_bits = 0;
-    group.blocks = 1;
-    std::vector<int64_t> threads, tiles, rest;
-    std::vector<Part> parts;
-    for (const int64_t number : of_group) {
-      const size_t t = static_cast<size_t>(number);
-      const TableView& view = views[t];
-      const Workspace::Part& planned = plan.tables[t];
-      Part part;
-      part.rows = view.rows;
-      part.shape = view.shape;
-      part.first_key = view.first_key;
-      part.begin = planned.first_id;
-      part.end = planned.first_id + planned.ids;
-      part.tiles = planned.tiles;
-      part.partials = reinterpret_cast<double*>(workspace + planned.partials);
-      part.touched = touched(t);
-      parts.push_back(part);
-      group.lane_bits = std::max(group.lane_bits, view.shape.lane_bits);
-      group.blocks = std::max(group.blocks, view.shape.blocks);
-      threads.push_back(ThreadsOf(view.shape, part.tiles));
-      tiles.push_back(part.tiles);
-      rest.push_back(tables[t].every_row ? ThreadsOf(view.shape, view.rows.rows) : 0);
-      first_tile += part.tiles;
-    }
-    group.threads = FirstsOf(threads, kWarp);
-    group.tiles = FirstsOf(tiles, 1);
-    group.rest = FirstsOf(rest, kWarp);
-    group.threads_at = call.image.Add(group.threads);
-    group.tiles_at = call.image.Add(group.tiles);
-    group.rest_at = call.image.Add(group.rest);
-    group.counters_at = call.image.Add(std::vector<uint32_t>(2));
-    VisitElementRule(group.optimizer, [&](auto tag) {
-      using Rule = typename decltype(tag)::type;
-      static_assert(sizeof(Task<Rule>) <= kMostTaskBytes);
-      std::vector<Task<Rule>> tasks;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        tasks.push_back({parts[i], Step<Rule>(hypers[static_cast<size_t>(of_group[i])])});
-      }
-      group.tasks_at = call.image.Add(tasks);
-    });
     group.tables = std::move(of_group);
+    AddGroup(tables, views, hypers, plan, workspace, &group, &call.image);
+    for (const int64_t t : group.tables)
+      first_tile += plan.tables[static_cast<size_t>(t)].tiles;
     call.groups.push_back(std::move(group));
   }
   return call;

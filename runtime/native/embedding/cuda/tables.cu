@@ -327,6 +327,24 @@ StatusOr<UpdateSizes> Tables::MeasureUpdate(const std::vector<int64_t>& ids,
   return UpdateSizes{plan->bytes, UpdateImageBytes(configs_.size(), sources)};
 }
 
+static Status MakeHypers(const std::vector<TableConfig>& configs,
+                         const std::vector<float>& rates, std::vector<Hyper>* hypers) {
+  for (size_t t = 0; t < configs.size(); ++t) {
+    const TableConfig& config = configs[t];
+    if (!TraitsOf(config.optimizer).has_rule()) {
+      return UnimplementedError("an update of " + Describe(config) + ": optimizer " +
+                                TraitsOf(config.optimizer).field + " has no public rule");
+    }
+    hypers->push_back(HyperAt(config, rates[t]));
+    const std::string wrong = WrongRate(config.optimizer, hypers->back());
+    if (!wrong.empty()) {
+      return InvalidArgumentError("an update of " + Describe(config) + ": its learning rate " +
+                                  wrong);
+    }
+  }
+  return {};
+}
+
 Status Tables::Update(const std::vector<Source>& sources, const std::vector<float>& rates,
                       const UpdateSizes& sizes, void* workspace, void* image,
                       cudaStream_t stream) {
@@ -337,19 +355,7 @@ Status Tables::Update(const std::vector<Source>& sources, const std::vector<floa
                                 " sources; 32768 are possible");
   }
   std::vector<Hyper> hypers;
-  for (size_t t = 0; t < configs_.size(); ++t) {
-    const TableConfig& config = configs_[t];
-    if (!TraitsOf(config.optimizer).has_rule()) {
-      return UnimplementedError("an update of " + Describe(config) + ": optimizer " +
-                                TraitsOf(config.optimizer).field + " has no public rule");
-    }
-    hypers.push_back(HyperAt(config, rates[t]));
-    const std::string wrong = WrongRate(config.optimizer, hypers.back());
-    if (!wrong.empty()) {
-      return InvalidArgumentError("an update of " + Describe(config) + ": its learning rate " +
-                                  wrong);
-    }
-  }
+  OPWRIGHT_RETURN_IF_ERROR(MakeHypers(configs_, rates, &hypers));
   for (const Source& source : sources) {
     OPWRIGHT_RETURN_IF_ERROR(CheckSource("an update", source));
     if (source.samples > 0 && !source.gradients) {

@@ -10,6 +10,7 @@
 #include "base/testing/pool.h"
 #include "base/testing/testing.h"
 #include "embedding/engine.h"
+#include "embedding/testing/elements.h"
 
 namespace opwright::embedding {
 

@@ -228,145 +228,185 @@ class Model {
   std::vector<std::vector<std::vector<float>>> tables_;  // By table and part: [rows, columns].
 };
 
-// Steps of a drawn configuration, whose outputs and tables can be read after settle(). Floats
-// are where the store can reach them.
+// Steps of a drawn configuration by an engine, and the same one after the other by a model. The
+// outputs and tables of the store can be read after settle(). Floats are where the store can
+// reach them.
+template <class Floats>
+class DrawnSteps {
+ public:
+  DrawnSteps(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
+             const std::function<void()>& settle, const std::vector<Optimizer>& optimizers)
+      : random_{seed},
+        pool_(pool),
+        settle_(settle),
+        configuration_(DrawConfiguration(random_, optimizers)),
+        engine_(Value(Engine::Create(configuration_, std::move(store)))),
+        model_(configuration_) {
+    FillTables();
+    for (int64_t s = 0; s < kSteps; ++s) DrawStep(s);
+  }
+
+  // Each core: one thread enqueues, one looks up and sends, and they know nothing of each
+  // other.
+  void Run() {
+    std::vector<std::thread> threads;
+    for (int64_t core = 0; core < configuration_.cores; ++core) {
+      threads.emplace_back([this, core] {
+        PoolContext exec(pool_);
+        for (int64_t s = 0; s < kSteps; ++s) Enqueue(exec, s, core);
+      });
+      threads.emplace_back([this, core] {
+        for (int64_t s = 0; s < kSteps; ++s) LookUpAndSend(s, core);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT(good_);
+    settle_();
+  }
+
+  // Makes the same steps with the model, in the order that the engine promises.
+  void Compare() {
+    const int64_t lag = configuration_.pipelined ? 1 : 0;
+    for (int64_t s = 0; s < kSteps; ++s) {
+      if (s > lag) Update(s - 1 - lag);
+      for (int64_t core = 0; core < configuration_.cores; ++core) CompareOutputs(s, core);
+    }
+    for (int64_t s = std::max<int64_t>(0, kSteps - 1 - lag); s < kSteps; ++s) Update(s);
+    for (size_t t = 0; t < configuration_.tables.size(); ++t) CompareTable(t);
+  }
+
+ private:
+  static constexpr int64_t kSteps = 6;
+  static float RateOf(int64_t step) { return 10.f + static_cast<float>(step); }
+
+  void FillTables() {
+    for (size_t t = 0; t < configuration_.tables.size(); ++t) {
+      const TableConfig& table = configuration_.tables[t];
+      for (int64_t slot = -1; slot < table.slots(); ++slot) {
+        Floats values(table.rows * table.columns(slot));
+        for (float& value : values) {
+          value = static_cast<float>(slot < 0 ? random_.Uniform() : random_.Uniform() + 1);
+        }
+        std::copy(values.begin(), values.end(), model_.At(t, slot, 0));
+        PoolContext exec(pool_);
+        EXPECT_OK(engine_->Use(&exec, [&](TableStore* store) {
+          return store->Write(&exec, t, slot, {table.rows, 0, 1}, values.data());
+        }));
+        settle_();
+      }
+    }
+  }
+
+  void DrawStep(int64_t s) {
+    outputs_[s].resize(configuration_.cores);
+    for (int64_t core = 0; core < configuration_.cores; ++core) {
+      Batch batch;
+      gradients_[s].emplace_back();
+      for (size_t f = 0; f < configuration_.features.size(); ++f) {
+        const Input input = DrawInput(random_, configuration_, f);
+        AddBags(configuration_, f, input, static_cast<Combiner>(random_.Below(3)), &batch);
+        const FeatureConfig& feature = configuration_.features[f];
+        gradients_[s][core].emplace_back(feature.samples() *
+                                         configuration_.tables[feature.table].dimension);
+        for (float& g : gradients_[s][core].back()) g = static_cast<float>(random_.Uniform());
+      }
+      batches_[s].push_back(std::move(batch));
+    }
+  }
+
+  void Enqueue(ExecutionContext& exec, int64_t s, int64_t core) {
+    const auto check = [this](const Status& status) {
+      if (!status.ok()) good_ = false;
+    };
+    const auto allocate_outputs = [this, s, core] {
+      std::vector<Floats> buffers;
+      for (const Floats& one : gradients_[s][core]) buffers.emplace_back(one.size());
+      return std::make_shared<const VectorBuffers<Floats>>(std::move(buffers));
+    };
+    engine_->Enqueue(&exec, core, Clone(batches_[s][core]), check, {}, allocate_outputs);
+  }
+
+  void LookUpAndSend(int64_t s, int64_t core) {
+    PoolContext exec(pool_);
+    std::promise<Engine::Grant> grant;
+    engine_->Receive(&exec, core, [&](Status status, const Engine::Grant& given) {
+      if (!status.ok()) good_ = false;
+      grant.set_value(given);
+    });
+    const Engine::Grant given = grant.get_future().get();
+    std::vector<float*> out;
+    for (size_t f = 0; f < configuration_.features.size(); ++f) {
+      outputs_[s][core].emplace_back(gradients_[s][core][f].size());
+      out.push_back(outputs_[s][core].back().data());
+    }
+    // Some do not know of the buffers, and bring their own.
+    const OutputBuffersRef buffers =
+        given.prepared && s % 3 < 2 ? given.prepared->outputs() : nullptr;
+    const std::vector<float*> filled = buffers ? buffers->data() : out;
+    if (!engine_->Lookup(&exec, given, filled.data()).ok()) good_ = false;
+    for (size_t f = 0; buffers && f < out.size(); ++f) {
+      std::copy_n(filled[f], outputs_[s][core][f].size(), out[f]);
+    }
+    std::vector<const float*> values;
+    for (const auto& one : gradients_[s][core]) values.push_back(one.data());
+    const std::vector<float> rates(configuration_.tags, RateOf(s));
+    if (!engine_->Send(&exec, core, values, nullptr, rates).ok()) good_ = false;
+  }
+
+  void Update(int64_t s) {
+    std::vector<const Batch*> all;
+    for (const Batch& batch : batches_[s]) all.push_back(&batch);
+    model_.Update(all, gradients_[s], RateOf(s));
+  }
+
+  void CompareOutputs(int64_t s, int64_t core) {
+    for (size_t f = 0; f < configuration_.features.size(); ++f) {
+      const std::vector<float> expected = model_.Lookup(f, batches_[s][core].features[f]);
+      const int64_t t = configuration_.features[f].table;
+      // A value at the edge of a bucket may fall on either side.
+      if (configuration_.tables[t].quantization.enabled) continue;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT(Near(expected[i], outputs_[s][core][f][i]));
+      }
+    }
+  }
+
+  void CompareTable(size_t t) {
+    const TableConfig& table = configuration_.tables[t];
+    if (table.optimizer == Optimizer::kLion) return;  // Signs of sums that are all but zero.
+    for (int64_t slot = -1; slot < table.slots(); ++slot) {
+      Floats found(table.rows * table.columns(slot));
+      PoolContext exec(pool_);
+      EXPECT_OK(engine_->Use(&exec, [&](TableStore* store) {
+        return store->Read(&exec, t, slot, {table.rows, 0, 1}, found.data());
+      }));
+      settle_();
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT(Near(model_.At(t, slot, 0)[i], found[i]));
+      }
+    }
+  }
+
+  Random random_;
+  Pool& pool_;
+  const std::function<void()>& settle_;
+  const Configuration configuration_;
+  const std::shared_ptr<Engine> engine_;
+  Model model_;
+  // By step and core.
+  std::vector<std::vector<Batch>> batches_ = std::vector<std::vector<Batch>>(kSteps);
+  using Values = std::vector<std::vector<std::vector<Floats>>>;
+  Values gradients_ = Values(kSteps), outputs_ = Values(kSteps);
+  std::atomic<bool> good_{true};
+};
+
 template <class Floats = std::vector<float>>
 void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
                      const std::function<void()>& settle,
                      const std::vector<Optimizer>& optimizers = WithRules()) {
-  Random random{seed};
-  const Configuration configuration = DrawConfiguration(random, optimizers);
-  const auto engine = Value(Engine::Create(configuration, std::move(store)));
-  Model model(configuration);
-  for (size_t t = 0; t < configuration.tables.size(); ++t) {
-    const TableConfig& table = configuration.tables[t];
-    for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      Floats values(table.rows * table.columns(slot));
-      for (float& value : values) {
-        value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
-      }
-      std::copy(values.begin(), values.end(), model.At(t, slot, 0));
-      PoolContext exec(pool);
-      EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
-        return store->Write(&exec, t, slot, {table.rows, 0, 1}, values.data());
-      }));
-      settle();
-    }
-  }
-  const int64_t steps = 6, cores = configuration.cores;
-  std::vector<std::vector<Batch>> batches(steps);
-  std::vector<std::vector<std::vector<Floats>>> gradients(steps), outputs(steps);
-  for (int64_t s = 0; s < steps; ++s) {
-    outputs[s].resize(cores);
-    for (int64_t core = 0; core < cores; ++core) {
-      Batch batch;
-      gradients[s].emplace_back();
-      for (size_t f = 0; f < configuration.features.size(); ++f) {
-        const Input input = DrawInput(random, configuration, f);
-        AddBags(configuration, f, input, static_cast<Combiner>(random.Below(3)), &batch);
-        const FeatureConfig& feature = configuration.features[f];
-        gradients[s][core].emplace_back(feature.samples() *
-                                        configuration.tables[feature.table].dimension);
-        for (float& g : gradients[s][core].back()) g = static_cast<float>(random.Uniform());
-      }
-      batches[s].push_back(std::move(batch));
-    }
-  }
-  const auto rate = [](int64_t step) { return 10.f + static_cast<float>(step); };
-  // Each core: one thread enqueues, one looks up and sends, and they know nothing of each
-  // other.
-  std::atomic<bool> good{true};
-  std::vector<std::thread> threads;
-  for (int64_t core = 0; core < cores; ++core) {
-    threads.emplace_back([&, core] {
-      PoolContext exec(pool);
-      for (int64_t s = 0; s < steps; ++s) {
-        const auto check = [&](const Status& status) {
-          if (!status.ok()) good = false;
-        };
-        const auto allocate_outputs = [&] {
-          std::vector<Floats> buffers;
-          for (const Floats& one : gradients[s][core]) buffers.emplace_back(one.size());
-          return std::make_shared<const VectorBuffers<Floats>>(std::move(buffers));
-        };
-        engine->Enqueue(&exec, core, Clone(batches[s][core]), check, {}, allocate_outputs);
-      }
-    });
-    threads.emplace_back([&, core] {
-      for (int64_t s = 0; s < steps; ++s) {
-        PoolContext exec(pool);
-        std::promise<Engine::Grant> grant;
-        engine->Receive(&exec, core, [&](Status status, const Engine::Grant& given) {
-          if (!status.ok()) good = false;
-          grant.set_value(given);
-        });
-        const Engine::Grant given = grant.get_future().get();
-        std::vector<float*> out;
-        for (size_t f = 0; f < configuration.features.size(); ++f) {
-          outputs[s][core].emplace_back(gradients[s][core][f].size());
-          out.push_back(outputs[s][core].back().data());
-        }
-        // Some do not know of the buffers, and bring their own.
-        const OutputBuffersRef buffers =
-            given.prepared && s % 3 < 2 ? given.prepared->outputs() : nullptr;
-        const std::vector<float*> filled = buffers ? buffers->data() : out;
-        if (!engine->Lookup(&exec, given, filled.data()).ok()) good = false;
-        for (size_t f = 0; buffers && f < out.size(); ++f) {
-          std::copy_n(filled[f], outputs[s][core][f].size(), out[f]);
-        }
-        std::vector<const float*> values;
-        for (const auto& one : gradients[s][core]) values.push_back(one.data());
-        if (!engine
-                 ->Send(&exec, core, values, nullptr,
-                        std::vector<float>(configuration.tags, rate(s)))
-                 .ok()) {
-          good = false;
-        }
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT(good);
-  settle();
-  // The same, in the order that the engine promises.
-  const int64_t lag = configuration.pipelined ? 1 : 0;
-  const auto update = [&](int64_t s) {
-    std::vector<const Batch*> all;
-    for (const Batch& batch : batches[s]) all.push_back(&batch);
-    model.Update(all, gradients[s], rate(s));
-  };
-  for (int64_t s = 0; s < steps; ++s) {
-    if (s > lag) update(s - 1 - lag);
-    for (int64_t core = 0; core < cores; ++core) {
-      for (size_t f = 0; f < configuration.features.size(); ++f) {
-        const std::vector<float> expected = model.Lookup(f, batches[s][core].features[f]);
-        for (size_t i = 0; i < expected.size(); ++i) {
-          const int64_t t = configuration.features[f].table;
-          // A value at the edge of a bucket may fall on either side.
-          if (configuration.tables[t].quantization.enabled) continue;
-          EXPECT(Near(expected[i], outputs[s][core][f][i]));
-        }
-      }
-    }
-  }
-  for (int64_t s = std::max<int64_t>(0, steps - 1 - lag); s < steps; ++s) {
-    update(s);
-  }
-  for (size_t t = 0; t < configuration.tables.size(); ++t) {
-    const TableConfig& table = configuration.tables[t];
-    if (table.optimizer == Optimizer::kLion) continue;  // Signs of sums that are all but zero.
-    for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      Floats found(table.rows * table.columns(slot));
-      PoolContext exec(pool);
-      EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
-        return store->Read(&exec, t, slot, {table.rows, 0, 1}, found.data());
-      }));
-      settle();
-      for (size_t i = 0; i < found.size(); ++i) {
-        EXPECT(Near(model.At(t, slot, 0)[i], found[i]));
-      }
-    }
-  }
+  DrawnSteps<Floats> steps(seed, pool, std::move(store), settle, optimizers);
+  steps.Run();
+  steps.Compare();
 }
 
 }  // namespace opwright::embedding
