@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -221,10 +221,7 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         assigned=call.assigned([output.name for output in outputs]),
         inputs=_inputs(op, input_variables),
         options=options,
-        choices=tuple(
-            Field(option.name, option.annotation, literals.value(attr.default))
-            for option, attr in zip(options, op.options, strict=True)
-        ),
+        choices=_choices(op, options),
         python_names=_python_names(op),
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
@@ -250,6 +247,13 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         native=_native(op),
         deprecated=docs.deprecation(op),
         uses_numpy=any(map(_is_array, op.options)),
+    )
+
+
+def _choices(op: Op, options: Sequence[Field]) -> tuple[Field, ...]:
+    return tuple(
+        Field(option.name, option.annotation, literals.value(attr.default))
+        for option, attr in zip(options, op.options, strict=True)
     )
 
 

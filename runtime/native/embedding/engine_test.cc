@@ -3,6 +3,7 @@
 #include "embedding/engine.h"
 
 #include "embedding/testing/recorded_engine.h"
+#include "embedding/testing/scarce_memory.h"
 
 namespace opwright::embedding {
 namespace {

@@ -16,8 +16,8 @@ from opwright_runtime._internals import (
     gradient_registry,
     op_def_registry,
     ops,
-    pywrap_tfe,
 )
+from opwright_runtime._patches import replace_gradient_function
 
 
 def explain_on_tapes() -> None:
@@ -25,7 +25,7 @@ def explain_on_tapes() -> None:
 
     A tape knows an op by its name only.
     """
-    pywrap_tfe.TFE_Py_RegisterGradientFunction(_gradient_on_tape)
+    replace_gradient_function(_gradient_on_tape)
 
 
 def explain_in_graph(operation: Any) -> None:

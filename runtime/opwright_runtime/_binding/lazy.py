@@ -8,7 +8,7 @@ from importlib import import_module
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from opwright_runtime._internals import autograph_config
+from opwright_runtime._patches import keep_from_autograph
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.op import Op
@@ -128,7 +128,7 @@ def lazy_package(
     """
     elsewhere = elsewhere or {}
     _make_lazy(package, _modules=modules, _elsewhere=elsewhere, _exports=exports)
-    _leave_to_python(package)
+    keep_from_autograph(package)
 
 
 def lazy_names(module: str, names: Mapping[str, str]) -> None:
@@ -177,11 +177,4 @@ def registry(
     return op_class, op_names
 
 
-def _leave_to_python(package: str) -> None:
-    """Keeps AutoGraph from rewriting `package`'s code in the bodies of tf.functions."""
-    rule = autograph_config.DoNotConvert(package)
-    rules = (rule, *autograph_config.CONVERSION_RULES)
-    autograph_config.CONVERSION_RULES = rules
-
-
-_leave_to_python(__name__.partition(".")[0])
+keep_from_autograph(__name__.partition(".")[0])

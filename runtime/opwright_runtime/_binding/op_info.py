@@ -165,32 +165,12 @@ def read_op_info(
     """
     op_def = op_def_registry.get(name)
     if op_def is None:
-        why = (
-            f"TensorFlow {since[name]} brought it"
-            if name in since
-            else "if a custom-op library has it, load that first with "
-            "tf.load_op_library"
-        )
-        raise errors.make(
-            errors.OpUnknownError,
-            name,
-            f"TensorFlow {tf.__version__} has no op {name}: {why}",
-        )
-
+        raise _unknown(name, since)
     truncated_to = {name: tf.as_dtype(dtype) for name, dtype in truncated.items()}
 
     def arg(proto: Any) -> ArgInfo:
-        return ArgInfo(
-            name=proto.name,
-            python_name=python_names.get(proto.name, proto.name),
-            dtype=tf.as_dtype(proto.type).base_dtype if proto.type else None,
-            type_attr=proto.type_attr or None,
-            type_list_attr=proto.type_list_attr or None,
-            count=proto.number_attr or None,
-            is_ref=proto.is_ref,
-            is_list=bool(proto.number_attr or proto.type_list_attr),
-            truncated=truncated_to.get(proto.name),
-        )
+        python_name = python_names.get(proto.name, proto.name)
+        return _arg(proto, python_name, truncated_to.get(proto.name))
 
     inputs = tuple(map(arg, op_def.input_arg))
     inferred = {
@@ -244,6 +224,33 @@ def read_op_info(
         native=native,
         shapes=shapes,
         absent=_absent(python_names, since, defaults, {a.name for a in op_def.attr}),
+    )
+
+
+def _unknown(name: str, since: Mapping[str, str]) -> Exception:
+    why = (
+        f"TensorFlow {since[name]} brought it"
+        if name in since
+        else "if a custom-op library has it, load that first with tf.load_op_library"
+    )
+    return errors.make(
+        errors.OpUnknownError,
+        name,
+        f"TensorFlow {tf.__version__} has no op {name}: {why}",
+    )
+
+
+def _arg(proto: Any, python_name: str, truncated: tf.DType | None) -> ArgInfo:
+    return ArgInfo(
+        name=proto.name,
+        python_name=python_name,
+        dtype=tf.as_dtype(proto.type).base_dtype if proto.type else None,
+        type_attr=proto.type_attr or None,
+        type_list_attr=proto.type_list_attr or None,
+        count=proto.number_attr or None,
+        is_ref=proto.is_ref,
+        is_list=bool(proto.number_attr or proto.type_list_attr),
+        truncated=truncated,
     )
 
 

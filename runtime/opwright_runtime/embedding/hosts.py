@@ -15,12 +15,12 @@ import tensorflow as tf
 from opwright_runtime import native
 from opwright_runtime._internals import (
     CoordinatedJob,
-    branch_or_loop_graph,
     collective_all_reduce,
     context,
     distribute_lib,
     multi_worker_util,
 )
+from opwright_runtime._patches import replace_call_time_values
 from opwright_runtime.embedding.cluster_addresses import warn_of_public_addresses
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
@@ -48,7 +48,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
     ) -> None:
         tasks, own = _tasks(resolver)
         warn_of_public_addresses(_addresses(resolver), _CALLER)
-        branch_or_loop_graph.capture_call_time_value = _of_the_function_around
+        replace_call_time_values(_of_the_function_around)
         self._strict = strict
         self._std_server_started = _Cluster.server_started
         _configure_heartbeats(resolver, timeout)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opwright_runtime._internals import tpu_embedding_class
+from opwright_runtime._patches import wrap_if_present
 from opwright_runtime.embedding.live_tables import table
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
@@ -38,22 +39,18 @@ def adapt_layers() -> None:
         layer: Layer = sys.modules.get(module)
         for name in path.split("."):
             layer = getattr(layer, name, None)
-        if layer is None or hasattr(layer.save_own_variables, "__wrapped__"):
-            continue
         for method in (
             save_own_variables,
             load_own_variables,
             _sparsecore_get_embedding_tables,
         ):
-            original = getattr(layer, method.__name__, None)
-            if original is not None:
-                setattr(layer, method.__name__, _wrapped(original, method))
-
+            wrap_if_present(
+                layer, method.__name__, functools.partial(_wrapped, method=method)
+            )
     for module in _H5_WRITERS:
-        writer: Any = sys.modules.get(module)
-        write = getattr(writer, "save_weights_to_hdf5_group", None)
-        if write is not None and not hasattr(write, "__wrapped__"):
-            writer.save_weights_to_hdf5_group = _without_tables(write)
+        wrap_if_present(
+            sys.modules.get(module), "save_weights_to_hdf5_group", _without_tables
+        )
 
 
 def _without_tables(write: Method) -> Method:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from opwright_runtime import errors
-from opwright_runtime._internals import nest, tpu_embedding_class
+from opwright_runtime._internals import nest
+from opwright_runtime._patches import wrap_tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
 from opwright_runtime.embedding.keras_layers import adapt_layers
@@ -27,9 +28,7 @@ Method: TypeAlias = Callable[..., Any]
 
 def adapt_tpu_embedding() -> None:
     """Every TPUEmbedding that is made under a strategy here is as this module says."""
-    if hasattr(tpu_embedding_class.enqueue, "__wrapped__"):
-        return
-    for method in (
+    methods = (
         __init__,
         _create_config_proto,
         _check_output_shapes,
@@ -38,9 +37,8 @@ def adapt_tpu_embedding() -> None:
         enqueue,
         dequeue,
         apply_gradients,
-    ):
-        original = getattr(tpu_embedding_class, method.__name__)
-        setattr(tpu_embedding_class, method.__name__, _wrapped(original, method))
+    )
+    wrap_tpu_embedding(methods, _wrapped)
 
 
 def _wrapped(original: Method, method: Method) -> Method:

@@ -1,0 +1,123 @@
+"""The only module that replaces attributes of other libraries' classes and modules.
+
+Each patch states the versions of TensorFlow that it is for. With another version, or
+where the attribute is missing, a patch that a result depends on raises an error. One
+that improves an error message or saves time does nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime._internals import (
+    autograph_config,
+    branch_or_loop_graph,
+    pywrap_tfe,
+    tpu_embedding_class,
+)
+
+Function: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """TensorFlow from `first` to `last`, both (major, minor); None: any later one."""
+
+    first: tuple[int, int]
+    last: tuple[int, int] | None = None
+
+    def __contains__(self, version: str) -> bool:
+        major, minor, *_ = version.split(".")
+        found = int(major), int(minor)
+        return self.first <= found and (self.last is None or found <= self.last)
+
+    def __str__(self) -> str:
+        first = ".".join(map(str, self.first))
+        return f"{first} to {'.'.join(map(str, self.last))}" if self.last else first
+
+
+#: The versions whose methods have the arguments that our own pass on.
+TESTED = Versions((2, 18), (2, 21))
+#: What has not changed since, and is looked for before it is used.
+STABLE = Versions((2, 18))
+
+
+def keep_from_autograph(package: str) -> None:
+    """Keeps AutoGraph from rewriting `package`'s code in the bodies of tf.functions."""
+    rules = getattr(autograph_config, "CONVERSION_RULES", None)
+    if rules is not None and tf.__version__ in STABLE:
+        rule = autograph_config.DoNotConvert(package)
+        autograph_config.CONVERSION_RULES = (rule, *rules)
+
+
+def replace_gradient_function(function: Function) -> None:
+    """Makes tapes call `function` with an op's name, for ops of other callers too."""
+    register = getattr(pywrap_tfe, "TFE_Py_RegisterGradientFunction", None)
+    if register is not None and tf.__version__ in STABLE:
+        register(function)
+
+
+def replace_call_time_values(function: Function) -> None:
+    """Makes branches and loops capture what is known when a function is called.
+
+    Raises:
+        RuntimeError: TensorFlow is none of `TESTED`.
+    """
+    _replace(branch_or_loop_graph, "capture_call_time_value", lambda _: function)
+
+
+def wrap_tpu_embedding(
+    methods: Iterable[Function], wrapped: Callable[..., Function]
+) -> None:
+    """Replaces methods of TPUEmbedding by `wrapped(original, method=method)`, once.
+
+    Raises:
+        RuntimeError: TensorFlow is none of `TESTED`.
+    """
+    for method in methods:
+        make = functools.partial(wrapped, method=method)
+        _replace(tpu_embedding_class, method.__name__, make)
+
+
+def wrap_if_present(
+    owner: Any, name: str, wrapped: Callable[[Function], Function]
+) -> None:
+    """Replaces a function of another library than TensorFlow by `wrapped(original)`.
+
+    Does nothing where the version in use lacks it, or it is replaced already.
+    """
+    original = getattr(owner, name, None)
+    if original is not None and not _is_ours(original):
+        setattr(owner, name, _mark(wrapped(original)))
+
+
+def _replace(
+    owner: Any,
+    name: str,
+    make: Callable[[Function], Function],
+    versions: Versions = TESTED,
+) -> None:
+    original = getattr(owner, name, None)
+    if original is None or tf.__version__ not in versions:
+        raise RuntimeError(
+            f"opwright replaces {owner.__name__}.{name} of TensorFlow {versions}; "
+            f"TensorFlow {tf.__version__} is installed"
+            f"{' and has none' if original is None else ''}. Install one of those: "
+            f"pip install 'tensorflow=={'.'.join(map(str, versions.first))}.*'"
+        )
+    if not _is_ours(original):
+        setattr(owner, name, _mark(make(original)))
+
+
+def _mark(function: Function) -> Function:
+    vars(function)["_opwright_patch"] = True
+    return function
+
+
+def _is_ours(function: Function) -> bool:
+    return "_opwright_patch" in getattr(function, "__dict__", {})
