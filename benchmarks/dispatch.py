@@ -52,8 +52,8 @@ IMPORT_TARGET_MS = 30.0
 class Case:
     """One op, made in four ways of a tensor, an index and a scope.
 
-    Those of opwright are called with what it asks for, tf.raw_ops by keyword, which it
-    asks for, and the functions likewise.
+    Those of opwright are called as they are declared, tf.raw_ops by keyword, which it
+    requires, and the functions likewise.
     """
 
     name: str

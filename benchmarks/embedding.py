@@ -18,10 +18,10 @@ opwright: forward opwright.tpu.embedding_lookup, eagerly. In a step the generate
     functions, eagerly: enqueue_tpu_embedding_arbitrary_tensor_batch with row splits,
     recv_tpu_embedding_activations, send_tpu_embedding_gradients.
 queued: forward as in a step, with batches for inference, as a program that trains
-    evaluates: for information where it is asked for.
+    evaluates; on request, for information.
 fbgemm: SplitTableBatchedEmbeddingBagsCodegen, all tables in one, EXACT_ADAGRAD.
 rowwise: the same with EXACT_ROWWISE_ADAGRAD, whose one accumulator for a row halves the
-    bytes: for information where it is asked for, no peer.
+    bytes; on request, for information. It is no peer.
 torch: nn.EmbeddingBag, forward in inference mode, in a step with sparse gradients and
     torch.optim.Adagrad.
 tensorflow: gather, segment_sum, tf.GradientTape, the gradients of a row added up, and

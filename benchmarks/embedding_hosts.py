@@ -173,7 +173,7 @@ def opwright(host: int, addresses: list[str], workload: Workload) -> Found:
 
 
 def torch_with_gloo(host: int, addresses: list[str], workload: Workload) -> Found:
-    """Rows sharded by id; each is asked for once, all tables' in one all-to-all."""
+    """Rows sharded by id; each is requested once, all tables' in one all-to-all."""
     import torch
     import torch.distributed as dist
 
@@ -216,7 +216,7 @@ def torch_with_gloo(host: int, addresses: list[str], workload: Workload) -> Foun
         )
         bags.backward(bags.detach())
         gradients = swap(rows.grad, out, into)
-        # Several hosts may have asked for a row.
+        # Several hosts may have requested a row.
         mine, of_mine = torch.unique(locals_, return_inverse=True)
         sums = torch.zeros(mine.numel(), width).index_add_(0, of_mine, gradients)
         square = squares[mine] + sums * sums
@@ -367,7 +367,7 @@ def beside_a_dense_part(ahead: bool, milliseconds: float) -> Any:
     def program(host: int, addresses: list[str], workload: Workload) -> Found:
         strategy, tables, batches = tables_of(workload, host, addresses)
         a_batch = (len(addresses) - 1) * (16 + 24 * workload.tables)
-        early = 0  # Steps that ended with hosts being asked for the next batch.
+        early = 0  # Steps at whose end the next batch was requested.
 
         def dense(step: int) -> np.float32:
             nonlocal early
@@ -494,7 +494,7 @@ def print_overlap(workload: Workload, milliseconds: float) -> list[str]:
         early = f"{found['early']:g} of {STEPS}"
         print(f"| {name} | {found['milliseconds']:.1f} | {early} |", flush=True)
         if ahead and found["early"] < STEPS:
-            problems.append(f"the next batch was asked for in time in {early} steps")
+            problems.append(f"the next batch was requested in time in {early} steps")
     return problems
 
 

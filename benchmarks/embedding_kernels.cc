@@ -104,8 +104,8 @@ class Lines {
     return 1e9 * seconds / static_cast<double>(steps);
   }
 
-  // ns a line, if it is known which ones, and they are asked for 32 lines ahead.
-  double Ahead(const std::vector<uint32_t>& order, size_t steps) const {
+  // ns a line, if it is known which ones, and they are prefetched 32 lines ahead.
+  double Prefetched(const std::vector<uint32_t>& order, size_t steps) const {
     constexpr size_t kAhead = 32;
     uint32_t sum = 0;
     steps = std::min(steps, order.size());
@@ -129,7 +129,7 @@ class Lines {
 };
 
 void TimeMemory() {
-  std::puts("memory, one thread    ns a line: one by one  asked for ahead");
+  std::puts("memory, one thread    ns a line: one by one  prefetched");
   constexpr size_t kMost = size_t{1} << 30, kSteps = 500'000;
   Lines lines(kMost);
   std::mt19937 random(1);
@@ -141,7 +141,7 @@ void TimeMemory() {
     std::vector<double> one_by_one, ahead;
     for (int round = 0; round < kRounds; ++round) {
       one_by_one.push_back(lines.OneByOne(kSteps));
-      ahead.push_back(lines.Ahead(order, kSteps));
+      ahead.push_back(lines.Prefetched(order, kSteps));
     }
     std::printf("%7zu KiB %31.1f %16.1f\n", bytes >> 10, Median(one_by_one), Median(ahead));
   }

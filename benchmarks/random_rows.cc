@@ -1,6 +1,6 @@
-// random_rows ROW_BYTES TABLE_BYTES ROWS: how fast all cores together read whole rows at random
-// places, in bytes a second: the best of several ways to ask for rows before they are needed. A
-// bound of what lookups reach, beside the speed of a stream.
+// random_rows ROW_BYTES TABLE_BYTES ROWS: the bandwidth of all cores together for reads of
+// random rows, in bytes a second: the best of several ways to prefetch. Next to STREAM's
+// bandwidth, a bound of what lookups reach.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Share {
   long count;
 };
 
-// Reads a float of every line of each row; asks for the lines of the row `ahead` later, into
+// Reads a float of every line of each row; prefetches the lines of the row `ahead` later, into
 // the first or the second level of the cache.
 template <int kLevel>
 static float Read(const Share& share, long ahead) {

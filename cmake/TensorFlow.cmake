@@ -10,7 +10,7 @@ if(NOT OPWRIGHT_SANITIZE)
   target_link_options(tensorflow INTERFACE -Wl,-s)
 elseif(OPWRIGHT_SANITIZE MATCHES "undefined")
   # Where GCC checks for null, the addresses of functions are no constants to it, and
-  # TensorFlow's headers want them to be. Its own classes come without what vptr asks.
+  # TensorFlow's headers want them to be. Its own classes come without what vptr needs.
   target_compile_options(tensorflow INTERFACE
     -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute,vptr)
 endif()

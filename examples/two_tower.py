@@ -1,7 +1,7 @@
 """A recommender of two towers, trained with TPUEmbedding on the CPU.
 
 It makes a data set of users who watch films, trains embedding tables and dense towers
-with code as for a TPU, draws the loss, and exports a SavedModel that it loads and asks:
+with code as for a TPU, draws the loss, and exports a SavedModel which it queries:
 how often is the film that a user watches next among ten recommendations?
 
 A training that was interrupted goes on with --resume, from its last whole epoch, on
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be done."""
+    """What was requested cannot be done."""
 
 
 def settle(options: argparse.Namespace) -> Settings:
@@ -108,7 +108,7 @@ def steps_of(settings: Settings) -> int:
 
 
 def run(settings: Settings, folder: Path, console: Console) -> None:
-    """Trains, draws, exports, asks."""
+    """Trains, draws, exports, queries."""
     with console.status("TensorFlow, data and tables"):
         data, training = prepare(settings)
     losses = train(training, settings, folder, console)
@@ -219,7 +219,7 @@ def finish(
     folder: Path,
     console: Console,
 ) -> None:
-    """Draws, exports, asks."""
+    """Draws, exports, queries."""
     import tensorflow as tf
     from two_towers.model import Recommender
 

@@ -15,6 +15,30 @@ MOST_LINES_OF_A_FILE = 700
 MOST_LINES_OF_A_FUNCTION = 80
 SIZED = ("codegen/", "runtime/", "tests/", "benchmarks/")
 PYTHON_SIZED = ("codegen/", "runtime/")
+# Words that stood for something that the field has a name for, and that name.
+HOME_MADE = {
+    r"AskForPages|StrideOfNear": "prefetch; cache-resident layout",
+    r"AskInVain|NobodysKey": "probe key, polling",
+    r"HostWatch|host_watch": "heartbeat",
+    r"ItemOf": "At",
+    r"MADE_FOR": "SCHEMA",
+    r"\w*[kK]ept_?[wW]eights|\w*KEPT_WEIGHTS": "weight cache",
+    r"\w*Patien(?:t|ce|tly)|\w*(?:PATIENCE|patience)": "timeout",
+    r"OnRoom|OnTurn|RoomOf|UpdateRoom": "capacity; waiter, grant; sizes",
+    r"OptimizerFacts|kFacts": "optimizer traits",
+    r"\w*in_words|not_made_so": "format_allowed; constructor_error",
+    r"(?<=@)explained": "describe_missing_args",
+    r"kWeightedSums": "partial pooling",
+    r"legacy form": "num_features configuration",
+    r"rooms|test_rooms": "layers",
+    r"set-ups?": "workload",
+    r"\w*[nN]obody\w*|[wW]hoever": "the caller, user or component",
+}
+# They are data for users, history, or name the words themselves.
+WITHOUT_WORDS = (
+    *("CHANGELOG.md", "generated/", "opdefs/", "tests/golden/expected/"),
+    *("tests/test_shape.py", "tests/test_sources.py"),
+)
 MAY_BE_LONG = {"runtime/opwright_runtime/_binding/diagnosis.py"}
 NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
@@ -120,6 +144,45 @@ def test_cc_functions_are_short() -> None:
         if name.startswith(SIZED)
     )
     assert found == []
+
+
+def home_made(text: str) -> list[str]:
+    """The home-made words in a text, with the field's."""
+    return [
+        f"line {text.count(chr(10), 0, found.start()) + 1}: {found[0]}: say {instead}"
+        for word, instead in HOME_MADE.items()
+        for found in re.finditer(rf"\b(?:{word})\b", text)
+    ]
+
+
+def test_sources_use_the_words_of_the_field() -> None:
+    suffixes = (".py", ".h", ".cc", ".cu", ".md", ".txt", ".yml", ".toml", ".jinja")
+    found = [
+        f"{name}: {problem}"
+        for name, text in tracked(*suffixes, "Makefile", ".cmake")
+        if not name.startswith(WITHOUT_WORDS)
+        for problem in home_made(name) + home_made(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ItemOf(rows, 3)", ["ItemOf"]),
+        (
+            "limit_kept_weights(3)\nOPWRIGHT_KEPT_WEIGHTS",
+            ["limit_kept_weights", "OPWRIGHT_KEPT_WEIGHTS"],
+        ),
+        ("a\n_PATIENCE = 4", ["_PATIENCE"]),
+        ("tests/native/test_rooms.py", ["test_rooms"]),
+        ("@explained\n# It is explained in a headroom.", ["explained"]),
+        ("test_words_in_words", ["test_words_in_words"]),
+        ("Set-up", []),
+    ],
+)
+def test_home_made_finds_names_and_words(text: str, words: list[str]) -> None:
+    assert [line.split(": ")[1] for line in home_made(text)] == words
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def with_fbgemm(
 
 
 def agree(workload: Workload, contenders: dict[str, Contender]) -> list[str]:
-    """Who looks up something else after a step, in words."""
+    """Who looks up something else after a step, readable."""
     if workload.optimizer == "adam":
         return []
     found = {}

@@ -13,7 +13,7 @@ _TELLING = 0.5
 
 @dataclass(frozen=True)
 class Facts:
-    """`kernels`: by device the dtypes, in words, and whose they are."""
+    """`kernels`: by device the dtypes, human-readable, and whose they are."""
 
     kernels: tuple[tuple[str, str, str], ...]
     #: What the example compiles for: a target, and why not.

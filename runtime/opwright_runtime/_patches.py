@@ -38,7 +38,11 @@ class Versions:
 
     def __str__(self) -> str:
         first = ".".join(map(str, self.first))
-        return f"{first} to {'.'.join(map(str, self.last))}" if self.last else first
+        return (
+            f"{first} to {'.'.join(map(str, self.last))}"
+            if self.last
+            else f"{first} and later"
+        )
 
 
 #: The versions whose methods have the arguments that our own pass on.

@@ -45,7 +45,7 @@ ALLOWED = {
 #: Beyond that, for what a module is there for.
 EXCEPTIONS = {
     "codegen/opwright_codegen/registry.py": {"google", "tensorflow"},
-    # Imported by those alone who ask for opwright.keras: test_lazy.py.
+    # Imported on the first use of opwright.keras: test_lazy.py.
     "runtime/opwright_runtime/rnn/keras_layers.py": {"keras"},
     "runtime/opwright_runtime/rnn/keras_models.py": {"keras"},
 }

@@ -1,4 +1,4 @@
-"""A wrong call is refused in words that name what is wrong, and changes nothing."""
+"""A wrong call is refused by an error that names what is wrong, and changes nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SYSTEM = System(
 )
 
 
-def legacy() -> Any:
+def num_features() -> Any:
     """Without feature descriptors: 2 features of table 0, 1 of table 1, 5 samples."""
     config = SYSTEM.config
     del config.feature_descriptor[:]
@@ -186,7 +186,7 @@ def test_configure_broken_rule_is_refused(which: int) -> None:
 @pytest.mark.parametrize("which", range(len(LEGACY)))
 def test_configure_legacy_broken_rule_is_refused(which: int) -> None:
     change, words = LEGACY[which]
-    refused_configuration(legacy(), change, words)
+    refused_configuration(num_features(), change, words)
 
 
 def refused_configuration(config: Any, change: Change, words: tuple[str, ...]) -> None:
@@ -519,9 +519,9 @@ def test_table_without_learning_rate_refuses_updates_only() -> None:
 SUM = ["sum", "sum"]
 
 
-def test_other_enqueue_ops_in_the_legacy_form() -> None:
+def test_num_features_configuration_refuses_other_enqueue_ops() -> None:
     """Table 0 has 2 features and so 10 samples, table 1 has 5."""
-    config = legacy().SerializeToString()
+    config = num_features().SerializeToString()
     configure(config)
     scope = Scope.current()
     ten, five = ints(*range(10)), ints(*range(5))

@@ -40,7 +40,7 @@ def configuration(cores: int = 0) -> TPUEmbeddingConfiguration:
     return config
 
 
-def legacy() -> TPUEmbeddingConfiguration:
+def num_features() -> TPUEmbeddingConfiguration:
     return with_tables(1, 3, batch_size_per_tensor_core=8)
 
 
@@ -76,7 +76,7 @@ def test_dedup_layout_lists_lengths(version: int) -> None:
         [0, 16],
         [1, 16],
     ]
-    assert layout(legacy(), version)[:, 1].tolist() == [8, 8, 24, 24]
+    assert layout(num_features(), version)[:, 1].tolist() == [8, 8, 24, 24]
     # Every length is divided among the cores of a replica.
     assert layout(configuration(3), version)[:, 1].tolist() == [6, 6, 18, 18]
 
@@ -99,7 +99,7 @@ def test_split_of_merged_dedup_data_is_equal(
 ) -> None:
     """Whatever the configuration, and in graphs, where the tuple is a loop's state."""
     nothing = np.empty((0, 2), np.int64)
-    for mask in (layout(configuration()), layout(legacy()), nothing):
+    for mask in (layout(configuration()), layout(num_features()), nothing):
         rng = np.random.default_rng(1)
         counts = [int(mask[mask[:, 0] == kind, 1].sum()) for kind in (0, 1)]
         integers = tf.cast(rng.integers(0, 2**31, counts[0]), integer)

@@ -50,7 +50,7 @@ SYSTEM = System(
 SCOPE = Scope.current()
 
 
-def legacy() -> bytes:
+def num_features() -> bytes:
     config = SYSTEM.config
     del config.feature_descriptor[:]
     config.batch_size_per_tensor_core = BATCH
@@ -197,8 +197,8 @@ def check_step(
 
 
 @pytest.fixture
-def legacy_config() -> Any:
-    config = legacy()
+def num_features_config() -> Any:
+    config = num_features()
     configure(config)
     yield config
     shutdown_distributed_tpu()
@@ -206,7 +206,7 @@ def legacy_config() -> Any:
 
 @pytest.mark.parametrize("enqueue", LEGACY)
 def test_enqueue_legacy_without_features_matches_reference(
-    legacy_config: bytes, enqueue: Callable[[list[Lookup]], None]
+    num_features_config: bytes, enqueue: Callable[[list[Lookup]], None]
 ) -> None:
     rng = np.random.default_rng(0)
     weighted = System(
@@ -214,17 +214,17 @@ def test_enqueue_legacy_without_features_matches_reference(
         [Feature(f.table, f.shape, "ragged", True) for f in SYSTEM.features],
     )
     lookups = weighted.draw(rng)
-    check_step(SYSTEM, legacy_config, lookups, lambda: enqueue(lookups))
+    check_step(SYSTEM, num_features_config, lookups, lambda: enqueue(lookups))
 
 
-def test_enqueue_integer_batch_matches_reference(legacy_config: bytes) -> None:
+def test_enqueue_integer_batch_matches_reference(num_features_config: bytes) -> None:
     dense = [Feature(f.table, f.shape, "dense") for f in SYSTEM.features]
     lookups = System(SYSTEM.tables, dense).draw(np.random.default_rng(0))
     batch = [tf.constant(one.ids, tf.int32) for one in lookups]
     # The op has no combiners, and one id needs none.
     check_step(
         SYSTEM,
-        legacy_config,
+        num_features_config,
         lookups,
         lambda: EnqueueTPUEmbeddingIntegerBatch.create(SCOPE, batch, "train"),
     )
@@ -232,7 +232,7 @@ def test_enqueue_integer_batch_matches_reference(legacy_config: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])
 def test_enqueue_legacy_sequences_match_reference(
-    legacy_config: bytes, kind: str
+    num_features_config: bytes, kind: str
 ) -> None:
     """A sequence of 2 takes the places of 2 features; what is longer is cut."""
     rng = np.random.default_rng(0)
@@ -261,7 +261,7 @@ def test_enqueue_legacy_sequences_match_reference(
             tensors = columns(parts, splits)
             ragged_op.create(SCOPE, *tensors, "train", [0, 1], of_ragged)
 
-    check_step(SYSTEM, legacy_config, [first, third], enqueue)
+    check_step(SYSTEM, num_features_config, [first, third], enqueue)
 
 
 def test_described_features_for_a_core() -> None:

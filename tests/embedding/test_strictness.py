@@ -241,7 +241,7 @@ def test_step_with_jit_compile_is_refused(where: str, strict: bool) -> None:
 
 
 @pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_compile_with_jit_compile_is_refused_in_words(library: Any) -> None:
+def test_compile_with_jit_compile_is_refused(library: Any) -> None:
     made = Setup(strict=True)
 
     class Model(library.Model):  # type: ignore[misc]

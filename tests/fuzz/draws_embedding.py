@@ -43,7 +43,7 @@ class Table:
     dim: int
     optimizer: str
     combiner: str
-    # In the legacy form: by input, how long its sequences are; 0: one feature.
+    # In a num_features configuration: by input, how long sequences are; 0: one feature.
     sequences: list[int] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ class Table:
 @dataclass
 class System:
     tables: list[Table]
-    # Tables and shapes; none: the legacy form.
+    # Tables and shapes; none: a num_features configuration.
     features: list[tuple[int, list[int]]]
     batch: int
     config: Config

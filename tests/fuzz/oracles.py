@@ -164,7 +164,7 @@ class Engine:
         return sum(t.vocabulary_size * t.dimension * 4 for t in tables)
 
     def tables(self) -> list[bytes] | str | None:
-        """The bits of all tables, or the refusal in words; None: there are none."""
+        """The bits of all tables, or the error's text; None: there are none."""
         if self.config is None or self.elements() > MOST_ELEMENTS:
             return None
         count = len(self.config.table_descriptor)

@@ -82,7 +82,7 @@ def test_options_merge_last_explicit_value_wins():
     merged = Options.merge([first, last])
     assert merged == Options(rnn_mode="gru", dropout=0.25, seed=1)
     assert merged.explicit == {"rnn_mode", "dropout", "seed"}
-    # A default, even the last, is not what the caller asked for.
+    # A default, even the last, is not what the caller set.
     assert Options.merge([first, Options()]) == first
     assert Options.merge([Options(), first]) == first
     assert Options.merge([Options(dropout=0.5), Options(dropout=0.0)]).dropout == 0.0

@@ -114,7 +114,7 @@ def test_scope_devices_in_graph_reach_operations():
 
 
 class SeesDevice:
-    """A tensor that notes the device on which it was asked for."""
+    """A tensor that notes the device on which it was requested."""
 
     def __init__(self):
         self.device = None

@@ -71,7 +71,7 @@ class Document:
 
 
 def package() -> Any:
-    """`opwright`, which is above this: so it is found by name, when it is asked for."""
+    """`opwright`, which is above this: looked up by name when it is used."""
     return import_module("opwright")
 
 

@@ -94,7 +94,7 @@ def torch_layout(layers: Layers, of: Any) -> Layout:
 
 
 def disagreements(layers: Layers, ours: Layout, theirs: Layout) -> list[str]:
-    """Every part that lies elsewhere or has another shape, in words."""
+    """Every part that lies elsewhere or has another shape, readable."""
     found = []
     if ours.size != theirs.size:
         found.append(f"{layers}: {ours.size} elements here, {theirs.size} in cuDNN")

@@ -136,7 +136,7 @@ def error(found: NDArray[Any], exact: NDArray[Any]) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """Errors by name of what came out, of ours and of theirs; `wrong` in words."""
+    """Errors by name of what came out, of ours and of theirs; `wrong` readable."""
 
     ours: dict[str, float]
     theirs: dict[str, float]

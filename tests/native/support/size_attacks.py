@@ -1,4 +1,4 @@
-"""Calls whose sizes lie: each must be refused, in words that name what is wrong.
+"""Calls whose sizes lie: each must be refused, by an error that names what is wrong.
 
     python size_attacks.py [name...]
 

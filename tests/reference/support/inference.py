@@ -588,7 +588,7 @@ class Checker:
 
 
 def places(node: ast.AST) -> Iterator[tuple[str, str, ast.expr]]:
-    """Names in places that ask for special values: name, role, the row it is about."""
+    """Names in places that need special values: name, role, the row it is about."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         role = {
             "insert": "new axis",

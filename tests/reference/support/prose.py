@@ -1,4 +1,4 @@
-"""What opdefs say in words: that it is all there, says something, and is our own."""
+"""The prose of opdefs: that it is complete, says something, and is our own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Arguments for any op, made from its OpDef: enough to add the op to a graph.
 
-Inputs are placeholders of unknown shape. What an op's shape function asks beyond the
+Inputs are placeholders of unknown shape. What an op's shape function needs beyond the
 OpDef stands in `hints`.
 """
 
