@@ -21,6 +21,7 @@ from opwright import (
     Scope,
     array,
     bitwise,
+    linalg,
     math,
     nn,
     op_class,
@@ -473,6 +474,34 @@ def test_refused_bias_leaves_a_matrix_that_kernels_take():
     words = "value has 2 dimensions, not 3 or more"
     with tf.Graph().as_default(), pytest.raises(OpInputError, match=words):
         nn.bias_add(matrix.numpy(), bias.numpy(), data_format="NCHW")
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        *(math.all, math.any, math.sum, math.prod, math.min, math.max, math.mean),
+        linalg.euclidean_norm,
+    ],
+)
+def test_refused_axis_that_is_there_twice_leaves_a_matrix_that_kernels_take(reduce):
+    x = tf.ones([2, 3], tf.bool if reduce in (math.all, math.any) else tf.float32)
+    assert reduce(x, [[0]]).shape == (3,)
+    with pytest.raises(OpExecutionError, match="duplicate dimension: 0"):
+        reduce(x, [[0, 0]])
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        *(math.sigmoid_grad, math.tanh_grad, math.inv_grad),
+        *(math.reciprocal_grad, math.sqrt_grad, math.rsqrt_grad),
+    ],
+)
+def test_refused_count_of_elements_leaves_a_rank_that_kernels_take(gradient):
+    y = tf.ones([2, 1])
+    assert gradient(y, tf.ones([2])).shape == (2, 1)
+    with pytest.raises(OpExecutionError, match="must have same number of elements"):
+        gradient(y, tf.ones([3]))
 
 
 def test_refused_axis_of_one_element_is_no_reason():
