@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
@@ -22,19 +22,15 @@ from support.places import OPDEFS
 DTYPES = ("int32", "int64", "uint8", "float32")
 #: Elements of a tensor, at most.
 LARGEST = 10_000
-# What ends the process, waits for others, prints or needs a device, by design.
-LEFT_OUT = frozenset(
-    {
-        "Abort",
-        "Barrier",
-        "CollectiveReduceV2",
-        "ConfigureDistributedTPU",
-        "DebugGradient",
-    }
-    | {"FIFOQueueV2", "Print", "PrintV2", "QueueDequeueV2", "StagePeek", "Unstage"}
-)
 
 Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A value for a tensor that is given as it is, and is no tensor before the call."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -45,12 +41,15 @@ class Bent:
         arguments: inputs as arrays, or as tensors where those have no array; attrs.
         fitting: the arguments that TensorFlow takes, of which they are made.
         way: "eager" or "graph".
+        unheld: whether an argument is a plain value with a number that its dtype cannot
+            hold.
     """
 
     op: str
     arguments: Arguments
     fitting: Arguments
     way: str
+    unheld: bool = False
 
 
 def info_of(name: str) -> OpInfo:
@@ -89,12 +88,50 @@ def plain(value: Any, arg: ArgInfo) -> Any:
 
 
 def draw(name: str, fitting: Arguments, drawing: random.Random) -> Bent:
-    """A call with one or two arguments bent."""
+    """A call with one or two arguments bent, or with a number that is too large."""
     info = info_of(name)
-    bent = Bent(name, fitting, fitting, "eager" if drawing.random() < 0.9 else "graph")
+    bent = Bent(name, fitting, fitting, "eager" if drawing.random() < 0.8 else "graph")
+    places = [*_integers(info, fitting)]
+    if places and drawing.random() < 0.1:
+        arguments = with_unheld(fitting, *drawing.choice(places), drawing)
+        return replace(bent, arguments=arguments, unheld=True)
     for _ in range(drawing.choice((1, 1, 2))):
         bent = replace(bent, arguments=bend(info, bent.arguments, drawing))
     return bent
+
+
+def _integers(info: OpInfo, arguments: Arguments) -> Iterator[tuple[str, int | None]]:
+    """Where tensors of integers are whose dtype others settle, or the op."""
+    for arg in info.inputs:
+        given = arguments[arg.name]
+        same = [one for one in info.inputs if one.type_attr == arg.type_attr]
+        is_settled = arg.dtype is not None or (
+            arg.type_attr is not None and (len(same) > 1 or (arg.is_list and given[1:]))
+        )
+        if arg.is_ref or not is_settled:
+            continue
+        for at in range(len(given)) if arg.is_list else [None]:
+            array = tensor_at(arguments, arg.name, at)
+            if has_integers(array) and array.size:
+                yield arg.name, at
+
+
+def has_integers(value: Any) -> TypeGuard[np.ndarray]:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+
+
+def with_unheld(
+    arguments: Arguments, name: str, at: int | None, drawing: random.Random
+) -> Arguments:
+    """The arguments with a number in a tensor's place that its dtype cannot hold."""
+    array = tensor_at(arguments, name, at)
+    limits = np.iinfo(array.dtype)
+    number = drawing.choice((limits.max + 1, limits.min - 1, limits.min - 300, 0.5))
+    values = array.astype(object)
+    values.flat[drawing.randrange(array.size)] = number
+    # TensorFlow refuses a float in a list, and cuts one in an array.
+    plain = np.array(values.tolist()) if number == 0.5 else values.tolist()
+    return with_tensor(arguments, name, at, Plain(plain))
 
 
 def retyped(info: OpInfo, arguments: Arguments, drawing: random.Random) -> Arguments:

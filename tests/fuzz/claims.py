@@ -21,6 +21,7 @@ from .bends import (
     Bent,
     cast,
     each,
+    has_integers,
     info_of,
     resized,
     tensor_at,
@@ -119,6 +120,8 @@ def _false_shape(bent: Bent, text: str, answer: Answer) -> str | None:
     before = answer(bent.arguments)
     if before is None:
         return "TensorFlow takes the call"
+    if any(answer(one) is None for one in revalued(bent, blamed[0])):
+        return "TensorFlow takes the shape with other values"
     wanted = said["rank"] or said["wanted"] or said["allowed"] or "0"
     if said["other_has"] or said["same_has"]:
         wanted = (re.findall(r"\d+", said["other_has"] or said["same_has"]) or ["0"])[0]
@@ -175,6 +178,17 @@ def repaired(
             yield from _other_shapes(bent, found)
     names = {found.name for label in blamed if (found := place(bent.op, label))}
     yield {**bent.arguments, **{n: bent.fitting[n] for n in names if n in bent.fitting}}
+
+
+def revalued(bent: Bent, label: str) -> Iterator[Arguments]:
+    """The call with other integers in a tensor, of the same shape."""
+    found = place(bent.op, label)
+    array = found and tensor_at(bent.arguments, found.name, found.at)
+    if found is None or not has_integers(array):
+        return
+    every = np.arange(array.size).reshape(array.shape).astype(array.dtype)
+    for changed in (every, np.zeros_like(array), np.ones_like(array)):
+        yield with_tensor(bent.arguments, found.name, found.at, changed)
 
 
 def alone(bent: Bent, blamed: list[str]) -> Arguments:

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field
 
 from support.grouped import ops
 
-from .bends import LEFT_OUT
-from .supervisor import Finding, Worker
+from .supervisor import LEFT_OUT, Finding, Worker
 
 # Deaths of an op, after which it is left alone.
 DEATHS = 3
+# Ops of a process: to start one takes as long as a hundred calls.
+OPS = 25
+# The outcome of the calls in an op's example.
+EXAMPLE = "example"
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Tally:
     """What became of the calls."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
     ops: set[str] = field(default_factory=set)
     deaths: Counter[str] = field(default_factory=Counter)
     false: list[Finding] = field(default_factory=list)
@@ -44,7 +49,6 @@ class Run:
     def __init__(self, names: list[str], calls: int, seed: int, seconds: float) -> None:
         self.left = list(names)
         self.each = -(-calls // max(len(names), 1))
-        self.calls = calls
         self.seed = seed
         self.end = time.monotonic() + seconds
         self.tally = Tally()
@@ -55,38 +59,58 @@ class Run:
         try:
             worker = Worker("fuzz.diagnosis_worker")
             try:
-                while (name := self.next()) is not None:
-                    self.op(worker, name)
+                while names := self.next():
+                    self.calls_of(worker, names)
             finally:
                 worker.close()
         except BaseException as error:
             self.failures.append(error)
 
-    def next(self) -> str | None:
+    def over(self) -> bool:
+        return bool(self.failures) or time.monotonic() > self.end
+
+    def next(self) -> list[str]:
+        """The ops whose calls are next; none if the run is over."""
         with self.lock:
-            over = time.monotonic() > self.end or self.failures
-            return self.left.pop() if self.left and not over else None
+            found = [] if self.over() else self.left[-OPS:]
+            self.left = self.left[: len(self.left) - len(found)]
+            return found
 
-    def op(self, worker: Worker, name: str) -> None:
-        first, deaths = 0, 0
-        while first < self.each and deaths < DEATHS and time.monotonic() < self.end:
-            command = {"op": name, "seed": self.seed, "first": first, "end": self.each}
-            ended = worker.do(command, self.seen)
-            with self.lock:
-                false = [one for one in ended.findings if one.kind == "false"]
-                self.tally.false += false
-                for finding in false:
-                    print(f"{finding.op} {finding.call}: {finding.words}", flush=True)
-                died = [one for one in ended.findings if one.kind != "false"]
-                self.tally.deaths.update(one.kind for one in died)
-            if ended.died_at is None or ended.died_at < 0:
+    def calls_of(self, worker: Worker, names: list[str]) -> None:
+        """Makes the calls of ops, past those that end the process."""
+        places = self.each + 1  # Of an op: its example, and its calls.
+        first, deaths = 0, Counter[int]()
+        while first < len(names) * places and not self.over():
+            command = {
+                "ops": names,
+                "seed": self.seed,
+                "first": first,
+                "each": self.each,
+                "seconds": self.end - time.monotonic(),
+            }
+            ended = worker.do(command, self.seen, self.found)
+            if ended.died_at is None:
                 return
-            deaths += 1
-            first = ended.died_at + 1
+            op, call = divmod(ended.died_at, places)
+            deaths[op] += 1
+            goes_on = call and deaths[op] < DEATHS
+            first = ended.died_at + 1 if goes_on else (op + 1) * places
 
-    def seen(self, op: str, way: str, goodness: str, outcome: str) -> None:
+    def found(self, finding: Finding) -> None:
+        with self.lock:
+            if finding.kind != "false":
+                self.tally.deaths[finding.kind] += 1
+                return
+            self.tally.false.append(finding)
+        print(f"{finding.op} {finding.call}: {finding.words}", flush=True)
+
+    def seen(self, op: str, way: str, dtypes: str, outcome: str) -> None:
+        if outcome == EXAMPLE:
+            return
         with self.lock:
             self.tally.outcomes[outcome] += 1
+            self.tally.ways[way] += 1
+            self.tally.dtypes.update(dtypes.split(","))
             self.tally.ops.add(op)
 
 
@@ -128,16 +152,20 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def counts(of: Counter[str]) -> str:
+    return ", ".join(f"{kind} {n}" for kind, n in of.most_common()) or "none"
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     chosen = options.ops or names(options.seed)
     began = time.monotonic()
     found = tally(chosen, options.calls, options.seed, options.jobs, options.seconds)
-    outcomes = ", ".join(f"{kind} {n}" for kind, n in found.outcomes.most_common())
-    deaths = ", ".join(f"{kind} {n}" for kind, n in found.deaths.most_common())
-    print(f"{found.calls} calls of {len(found.ops)} ops: {outcomes}")
+    print(f"{found.calls} calls of {len(found.ops)} ops: {counts(found.outcomes)}")
+    print(f"ways: {counts(found.ways)}; with a tensor of: {counts(found.dtypes)}")
     print(
-        f"{found.deaths.total()} calls ended TensorFlow's process: {deaths or 'none'}"
+        f"{found.deaths.total()} calls ended TensorFlow's process: "
+        f"{counts(found.deaths)}"
     )
     print(f"{len(found.false)} false words, {time.monotonic() - began:.0f} s")
     return 1 if found.false else 0

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import resource
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from support.equivalence.calls import call_opwright_function, call_tensorflow
 
 from . import bends, claims
 from .bends import Arguments, Bent
+from .diagnosis import EXAMPLE
 from .worker import Reports, serve
 
 #: What a call may have beyond what the process has at first.
@@ -36,33 +38,28 @@ Call = Callable[[str, Arguments], Any]
 
 
 def refusal(call: Call, bent: Bent, arguments: Arguments) -> Exception | None:
-    """What a call raises: run at once, or added to a function's graph."""
+    """What a call raises: run at once, or added to the graph of a function."""
     given = tensors(arguments)
-    if bent.way == "eager":
-        try:
+    try:
+        if bent.way == "eager":
+            with tf.init_scope():
+                call(bent.op, given)
+        else:
             call(bent.op, given)
-        except Exception as error:
-            return error
-        return None
-    raised: list[Exception] = []
-
-    def body() -> None:
-        try:
-            call(bent.op, given)
-        except Exception as error:
-            raised.append(error)
-
-    tf.function(body, autograph=False).get_concrete_function()
-    return raised[0] if raised else None
+    except Exception as error:
+        return error
+    return None
 
 
 def tensors(arguments: Arguments) -> dict[str, Any]:
-    return {
-        name: bends.each(
-            value, lambda v: tf.constant(v) if isinstance(v, np.ndarray) else v
-        )
-        for name, value in arguments.items()
-    }
+    with tf.init_scope():
+        return {name: bends.each(value, tensor) for name, value in arguments.items()}
+
+
+def tensor(value: Any) -> Any:
+    if isinstance(value, bends.Plain):
+        return value.value
+    return tf.constant(value) if isinstance(value, np.ndarray) else value
 
 
 def answer(bent: Bent, arguments: Arguments) -> str | None:
@@ -76,15 +73,31 @@ def answer(bent: Bent, arguments: Arguments) -> str | None:
     return None if error is None else str(error)
 
 
-def judged(bent: Bent) -> tuple[str, str | None, str]:
+Verdict = tuple[str, "str | None", str]
+
+
+def judged(bent: Bent) -> Verdict:
     """What became of a call; what is wrong with that, if anything; in which words."""
+    if bent.way == "eager":
+        return judged_here(bent)
+    found: list[Verdict] = []
+    traced = tf.function(lambda: found.append(judged_here(bent)), autograph=False)
+    traced.get_concrete_function()
+    return found[0]
+
+
+def judged_here(bent: Bent) -> Verdict:
     error = refusal(call_opwright_function, bent, bent.arguments)
+    if error is None and bent.unheld:
+        return "ran", "a number is cut", ""
     if error is None:
         claim = claimed(bent) if bent.way == "eager" else None
         return "ran", claim and "a rule that TensorFlow does not hold", claim or ""
     kind = type(error).__name__
     if not isinstance(error, errors.OpError):
         return kind, f"{kind}, no OpError", str(error)
+    if bent.unheld:
+        return "OpInputError, of a number", None, str(error)
     why = claims.false(bent, error, lambda arguments: answer(bent, arguments))
     if why is None and not has_handles(bent) and answer(bent, bent.arguments) is None:
         why = "TensorFlow takes the call"
@@ -117,6 +130,8 @@ def described(bent: Bent) -> str:
 
 
 def word(value: Any) -> str:
+    if isinstance(value, bends.Plain):
+        return repr(value.value)[:100]
     if not isinstance(value, np.ndarray):
         return errors.repr_short(value)
     return f"{value.dtype}{list(value.shape)}" + (
@@ -125,26 +140,42 @@ def word(value: Any) -> str:
 
 
 def obey(command: Mapping[str, Any], report: Reports) -> None:
-    name = command["op"]
     os.chdir(command["folder"])  # Where files go.
-    shown = bends.examples(name)
-    # A second time it may wait for others, and is ended.
-    report("s", -1)
-    report("c", -1, name, "bent", "good")
-    fitting = [one for one in shown if is_taken(name, one)]
-    report("d")
-    if not fitting:
-        return
+    tf.constant(0)  # What TensorFlow needs once is no call's own.
     limit_memory()
-    for number in range(command["first"], command["end"]):
-        report("s", number)
-        drawing = random.Random(f"{command['seed']} {name} {number}")
-        chosen = drawing.choice(fitting)
-        other = bends.retyped(bends.info_of(name), chosen, drawing)
-        if not is_taken(name, other):
-            other = chosen
-        bent = bends.draw(name, other, drawing)
-        report("c", number, name, "bent", "bad")
+    end = time.monotonic() + command["seconds"]
+    names, places = command["ops"], command["each"] + 1
+    op, first = divmod(command["first"], places)
+    for number in range(op, len(names)):
+        if time.monotonic() > end:
+            return
+        calls = range(max(first, 1), places)
+        make_calls(names[number], number * places, calls, command["seed"], report)
+        first = 0
+
+
+def make_calls(name: str, place: int, calls: range, seed: int, report: Reports) -> None:
+    """Makes the calls of one op, whose example has the number `place`."""
+    report("s", place)
+    report("c", 0, name, "eager", "none")
+    # Called a second time, an op may wait for others, and is ended.
+    fitting = [one for one in bends.examples(name) if is_taken(name, one)]
+    report("r", EXAMPLE)
+    report("d")
+    retyped: dict[str, bool] = {}
+    for number in calls if fitting else ():
+        report("s", place + number)
+        drawing = random.Random(f"{seed} {name} {number}")
+        at = drawing.randrange(len(fitting))
+        other = bends.retyped(bends.info_of(name), fitting[at], drawing)
+        key = f"{at} {dtypes(other)}"
+        if key not in retyped:
+            report("c", number, name, "eager", "none")
+            retyped[key] = is_taken(name, other)
+        bent = bends.draw(name, other if retyped[key] else fitting[at], drawing)
+        report(
+            "c", number, name, bent.way, ",".join({*dtypes(bent.arguments)}) or "none"
+        )
         try:
             outcome, why, words = judged(bent)
         except Exception as error:
@@ -154,6 +185,12 @@ def obey(command: Mapping[str, Any], report: Reports) -> None:
             report("f", json.dumps([number, "false", told]))
         report("r", outcome)
         report("d")
+
+
+def dtypes(arguments: Arguments) -> list[str]:
+    """Of the tensors among the arguments, in their order."""
+    flat = tf.nest.flatten([*arguments.values()])
+    return [one.dtype.name for one in flat if isinstance(one, np.ndarray)]
 
 
 def is_taken(name: str, arguments: Arguments) -> bool:

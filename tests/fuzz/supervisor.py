@@ -21,6 +21,17 @@ SOURCES = ("generated", "runtime", "codegen")
 # A call that takes longer waits for ever; one that is at work, four times as long. XLA
 # takes its time.
 TIMEOUT = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0, "bent": 10}
+# What ends the process, waits for others, prints or needs a device, by design.
+LEFT_OUT = frozenset(
+    {
+        "Abort",
+        "Barrier",
+        "CollectiveReduceV2",
+        "ConfigureDistributedTPU",
+        "DebugGradient",
+    }
+    | {"FIFOQueueV2", "Print", "PrintV2", "QueueDequeueV2", "StagePeek", "Unstage"}
+)
 # Libraries for the workers alone, of the sanitizers that a library was built with.
 PRELOAD = ":".join(os.environ.get("FUZZ_PRELOAD", "").split())
 SANITIZERS = {
@@ -189,14 +200,20 @@ class Worker:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds that a process has had of processors; 0 if it is gone."""
+    """Seconds that a process has had of processors; 0 if it is gone.
+
+    What its main thread waits for a processor counts too: on a busy machine a process
+    at work has little of one.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
+        waited = Path(f"/proc/{pid}/schedstat").read_text().split()[1]
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     # Its name, which may hold anything, ends with the last parenthesis.
     fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK") + int(waited) / 1e9
 
 
 def death(status: int) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,10 @@ from opwright import OpInputError
 from opwright_runtime import errors
 from support.equivalence.calls import call_tensorflow
 
-from .bends import Bent
+from .bends import DTYPES, Bent
 from .claims import false
 from .diagnosis import names, tally
+from .supervisor import processor_time
 
 # Ops that are called in every run, beside those of the seed.
 ALWAYS = [
@@ -33,7 +38,10 @@ def test_bent_calls_are_refused_in_true_words() -> None:
     found = tally(chosen, calls=20 * len(chosen), seed=0, jobs=1, seconds=30)
     assert not found.false, "\n".join(one.words for one in found.false)
     assert found.outcomes["OpInputError"] > 0
+    assert found.outcomes["OpInputError, of a number"] > 0
     assert found.outcomes["ran"] > 0
+    assert {"eager", "graph"} == found.ways.keys()
+    assert set(DTYPES) <= found.dtypes.keys()
 
 
 def answer(bent: Bent) -> Any:
@@ -103,6 +111,41 @@ def test_false_words_that_change_nothing_are_noticed() -> None:
     error = errors.make(OpInputError, "Cumsum", text, argument="x")
     found = false(bent, error, answer(bent))
     assert found == "TensorFlow's answer does not depend on it"
+
+
+def test_false_shape_that_fits_with_other_values_is_noticed() -> None:
+    """Eagerly, TensorFlow reads axes of any shape. Here one is there twice."""
+    given = {"input": np.ones((2, 2), bool), "reduction_indices": np.int32([[0, 0]])}
+    fitting = {**given, "reduction_indices": np.int32([0, 1])}
+    bent = Bent("All", given, fitting, "eager")
+    text = "All: reduction_indices has 2 dimensions, not 0 or 1"
+    error = errors.make(OpInputError, "All", text, argument="reduction_indices")
+    found = false(bent, error, answer(bent))
+    assert found == "TensorFlow takes the shape with other values"
+
+
+def test_tally_goes_on_after_an_op_that_waits_for_ever() -> None:
+    found = tally(["Recv", "AddV2"], calls=20, seed=0, jobs=1, seconds=60)
+    assert found.deaths == {"hang": 1}
+    assert found.ops == {"AddV2"}
+    assert found.calls == 10
+
+
+def test_processor_time_of_a_process_that_waits_for_a_processor_goes_on() -> None:
+    """Two that are at work on one processor; either has half of it."""
+    cpu = next(iter(os.sched_getaffinity(0)))
+    code = f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    try:
+        time.sleep(1)
+        before, began = processor_time(both[0].pid), time.monotonic()
+        time.sleep(2)
+        passed = time.monotonic() - began
+        assert processor_time(both[0].pid) - before > 0.8 * passed
+    finally:
+        for one in both:
+            one.kill()
+            one.wait()
 
 
 def test_false_dtypes_are_held_against_the_tensor() -> None:

@@ -17,8 +17,7 @@ from opwright_codegen.load import read
 from opwright_codegen.model import Op
 from support.places import OPDEFS
 
-from .bends import LEFT_OUT
-from .supervisor import Worker
+from .supervisor import LEFT_OUT, Worker
 
 #: The number of a place is that of its op, times this, and its own.
 PLACES = 1000

@@ -8,6 +8,7 @@ find TensorFlow loaded. Run by main.py: `python -m fuzz.worker DESCRIPTOR`.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import re
@@ -170,6 +171,8 @@ def serve(obey: Callable[[dict[str, Any], Reports], None]) -> None:
     report = Reports(int(sys.argv[1]))
     native.load()
     faulthandler.enable()
+    # A child then copies no page of the parent's objects where it collects garbage.
+    gc.freeze()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
