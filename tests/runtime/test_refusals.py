@@ -504,6 +504,17 @@ def test_refused_count_of_elements_leaves_a_rank_that_kernels_take(gradient):
         gradient(y, tf.ones([3]))
 
 
+def test_refused_range_of_a_quantized_product_leaves_a_bias_of_any_size():
+    given = {name: np.zeros([], np.float32) for name in ("min_b", "max_b")}
+    with tf.Graph().as_default():
+        given["a"] = tf.compat.v1.placeholder(tf.quint8, [1, 2])
+        given["b"] = tf.compat.v1.placeholder(tf.qint8, [2, 2])
+        given |= {"bias": tf.zeros([3]), "max_a": tf.zeros([])}
+        linalg.quantized_mat_mul_with_bias(**given, min_a=tf.zeros([]))
+        with pytest.raises(OpExecutionError, match="must be rank 0 but is rank 1"):
+            linalg.quantized_mat_mul_with_bias(**given, min_a=tf.zeros([1]))
+
+
 def test_refused_axis_of_one_element_is_no_reason():
     # Some kernels take it for a scalar; of others TensorFlow says it.
     with pytest.raises(OpExecutionError, match="ScanOp: axis must be a scalar"):
