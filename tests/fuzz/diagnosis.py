@@ -61,6 +61,7 @@ class Run:
             try:
                 while names := self.next():
                     self.calls_of(worker, names)
+                    self.say()
             finally:
                 worker.close()
         except BaseException as error:
@@ -95,6 +96,11 @@ class Run:
             deaths[op] += 1
             goes_on = call and deaths[op] < DEATHS
             first = ended.died_at + 1 if goes_on else (op + 1) * places
+
+    def say(self) -> None:
+        with self.lock:
+            text = f"{self.tally.calls} calls of {len(self.tally.ops)} ops"
+        print(text, file=sys.stderr, flush=True)
 
     def found(self, finding: Finding) -> None:
         with self.lock:
