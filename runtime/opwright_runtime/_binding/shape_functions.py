@@ -104,6 +104,7 @@ STRICTER: Final = frozenset(
         "TensorListPopBack",
         "TensorListScatter",
         "UnbatchGrad",
+        "XlaConv",
         "XlaConvV2",
         "XlaDynamicSlice",
         "XlaSelectAndScatter",
