@@ -25,6 +25,13 @@ def test_truncation_of_some_ops_is_stated_by_their_opdefs() -> None:
     assert len(tried) > len(found)
 
 
+def test_find_leaves_out_seeds() -> None:
+    found, tried = find(["RandomIndexShuffle"], seconds=300)
+    assert "RandomIndexShuffle.max_index" in tried
+    assert "RandomIndexShuffle.seed" not in tried
+    assert not found
+
+
 @pytest.mark.full_matrix
 def test_truncation_of_every_op_is_stated_by_its_opdef() -> None:
     found, tried = find([op.name for op in ops()], seconds=1800)

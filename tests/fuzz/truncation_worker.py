@@ -24,7 +24,7 @@ from support.equivalence.registry import op_def
 from . import bends
 from .bends import Arguments
 from .diagnosis_worker import limit_memory, tensors
-from .truncation import PLACES
+from .truncation import PLACES, SEEDS
 from .worker import Reports, serve
 
 #: Elements of an input that is a scalar or a short vector, at most.
@@ -66,12 +66,14 @@ class Place:
 
 
 def places(op: str, arguments: Arguments) -> Iterator[Place]:
-    """The integers of 64 bits that a call may have."""
+    """The integers of 64 bits that a call may have, except seeds."""
     definition = op_def(op)
     types = {attr.name: attr for attr in definition.attr}
     for arg in definition.input_arg:
         value = arguments[arg.name]
         if arg.number_attr or arg.type_list_attr or not _is_short(value):
+            continue
+        if arg.name in SEEDS:
             continue
         shares = {arg.name}
         if arg.type_attr:
@@ -93,7 +95,7 @@ def places(op: str, arguments: Arguments) -> Iterator[Place]:
             yield Place(op, arg.name, at, {**arguments, **wide})
     for attr in definition.attr:
         given = arguments.get(attr.name)
-        if given is None:
+        if given is None or attr.name in SEEDS:
             continue
         if attr.type == "int":
             yield Place(op, attr.name, None, arguments)
