@@ -1,4 +1,4 @@
-"""docs/guide.md: every block runs."""
+"""docs/guide.md and docs/raw_ops.md: every block runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import pytest
 from support.places import ROOT
 from support.processes import run_code
 
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs/guide.md").read_text("utf-8"), re.DOTALL
-)
+BLOCKS = [
+    block
+    for page in ("guide", "raw_ops")
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text("utf-8"), re.DOTALL
+    )
+]
 
 pytestmark = pytest.mark.slow  # Each in a process of its own.
 

@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_lint,
         _add_save,
         _add_since,
+        _add_stubs,
     ):
         add(commands)
     return parser
@@ -408,6 +409,40 @@ def _positive(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
 
 
+def _add_stubs(commands: _Commands) -> None:
+    command = commands.add_parser(
+        "stubs",
+        help="stubs of tf.raw_ops for type checkers, in typeshed's form",
+        description=(
+            "Writes DIR/tensorflow with raw_ops.pyi, which types every op of"
+            " tf.raw_ops, and with the other stubs of types-tensorflow, if it is"
+            " installed: type checkers take all stubs of a package from one folder."
+        ),
+    )
+    command.add_argument("--output", type=Path, required=True, metavar="DIR")
+    command.add_argument(
+        "--base",
+        type=Path,
+        metavar="STUBS",
+        help=(
+            "folder with the other stubs of TensorFlow (default: tensorflow-stubs of"
+            " the installed types-tensorflow)"
+        ),
+    )
+    command.set_defaults(run=_stubs)
+
+
+def _stubs(options: argparse.Namespace) -> int:
+    from opwright_codegen import overlay
+
+    folder = options.output / "tensorflow"
+    base = options.base or overlay.installed()
+    count = overlay.write_stubs(load.own_opdefs(), folder, base)
+    others = "without other stubs" if base is None else f"the others from {base}"
+    _say(f"{folder}: raw_ops.pyi with {_count(count, 'op')}; {others}")
+    return 0
+
+
 def _generate(options: argparse.Namespace) -> int:
     target = Target(
         options.opdefs,
@@ -485,7 +520,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from opwright_codegen import importer, registry, sources
+    from opwright_codegen import importer, raw_ops, registry, sources
 
     if options.library:
         found, gradients = sources.read_files(options.library), {}
@@ -501,6 +536,8 @@ def _import(options: argparse.Namespace) -> int:
         prune=options.prune,
         gradients=gradients,
     )
+    if not options.library and raw_ops.renew(options.opdefs, registry.raw_ops()):
+        _print(f"updated {options.opdefs / load.RAW_OPS}")
     where = "these libraries" if options.library else "this TensorFlow"
     _tell_imported(done, "removed" if options.prune else f"not in {where}")
     _warn_without_shapes(options.library)

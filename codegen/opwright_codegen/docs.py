@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,6 +175,41 @@ def function(op: Op) -> str:
         ],
         op.example,
     )
+
+
+def raw_op(op: Op, package: str) -> str:
+    """What a stub of `tf.raw_ops` says of an op, without the example.
+
+    `package` has the op, in packages by group.
+    """
+    nothing = [] if op.outputs else ["Returns the operation in a graph, None eagerly."]
+    function = f"{package}.{op.group}.{naming.function_name(op.name)}"
+    example = [f"`{function}` has an example."]
+    said = [] if op.summary is None else [*_said(op)]
+    keywords = [
+        _argument(attr, argument_doc(attr) if attr.kind == "type" else choice_doc(attr))
+        for attr in op.given
+        if attr.default is not None
+    ]
+    return _docstring(
+        [summary(op), *said, *nothing, *(example if op.example else [])],
+        4,
+        [
+            ("Args", [*_needed(op), *keywords] if op.summary is not None else []),
+            ("Returns", _returned(op) if op.summary is not None else []),
+        ],
+    )
+
+
+def renamed(doc: str, names: Mapping[str, str]) -> str:
+    """A docstring with other names of arguments: in its entries, and in backquotes."""
+    if not names:
+        return doc
+
+    def rename(found: re.Match[str]) -> str:
+        return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), found[0])
+
+    return re.sub(r"(?m)^ +\w+: |`[^`]+`", rename, doc)
 
 
 _REFUSED = _Entry("OpError", doc="the op refuses an argument.")

@@ -8,7 +8,7 @@ from typing import Final
 
 import jinja2
 
-from opwright_codegen import docs, literals, naming, skeleton, view
+from opwright_codegen import docs, literals, naming, skeleton, stubs, view
 from opwright_codegen.model import Op
 
 #: The number of the contract that generated code keeps with `opwright_runtime.gencode`.
@@ -133,6 +133,22 @@ def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
     )
 
 
+def raw_ops_source(package: str, keywords: Mapping[str, Mapping[str, str]]) -> str:
+    """The unformatted source of the module of raw ops.
+
+    `keywords`: by op, the keywords by the OpDef's names, where they differ.
+    """
+    rows = [(name, sorted(words.items())) for name, words in sorted(keywords.items())]
+    template = _environment().get_template("raw_ops.py.jinja")
+    return template.render(package=package, keywords=rows)
+
+
+def raw_ops_stub(package: str, stub: stubs.Stub) -> str:
+    """The stub of the module of raw ops; `package` is empty for one of typeshed."""
+    template = _environment().get_template("raw_ops.pyi.jinja")
+    return template.render(package=package, stub=stub)
+
+
 #: The sources of files that list ops, by the names that `generate` has for them.
 SHARED: Final[Mapping[str, Callable[..., str]]] = {
     "package": root_source,
@@ -141,6 +157,7 @@ SHARED: Final[Mapping[str, Callable[..., str]]] = {
     "moved": moved_source,
     "module": module_source,
     "command": command_source,
+    "raw_ops": raw_ops_source,
 }
 
 

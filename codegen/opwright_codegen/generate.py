@@ -23,7 +23,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from opwright_codegen import contents, groups, load, naming, write
+from opwright_codegen import contents, groups, load, naming, raw_ops, write
 from opwright_codegen.problems import OpdefError, Problem
 from opwright_notation import syntax
 
@@ -46,10 +46,12 @@ DECISIVE = (
     "naming",
     "nodes",
     "problems",
+    "raw_ops",
     "rules",
     "shapes",
     "signature",
     "skeleton",
+    "stubs",
     "types",
     "values",
     "view",
@@ -197,7 +199,11 @@ def generate(
     old = _Manifest.read(target.manifest)
     fresh = _Manifest.of({})
     trusted = not (check or clean) and fresh == dataclasses.replace(old, files={})
+    raw, found = raw_ops.read(target.opdefs, paths)
+    problems += found
     shared = _shared_sources(target, paths, known)
+    if raw is not None:
+        shared |= _raw_sources(target.package, raw, opdefs)
     sources = {output: _digest(content) for output, (_, content) in opdefs.items()}
     sources |= {output: _digest(facts) for output, (facts, _) in shared.items()}
     present = _present(target.root, old, sources, problems)
@@ -291,7 +297,7 @@ def _present(
     """
     found = {}
     packages = {path.rpartition("/")[0] for path in wanted}
-    for path in [*root.rglob("*.py"), *root.glob("py.typed")]:
+    for path in [*root.rglob("*.py"), *root.rglob("*.pyi"), *root.glob("py.typed")]:
         output = path.relative_to(root).as_posix()
         if not path.is_file() and output not in wanted:
             continue
@@ -408,7 +414,8 @@ def _shared_sources(
         return repr((kind, arguments)).encode(), build
 
     modules = _MODULES if package == "opwright" else {}
-    top = sorted({group for group in packages if "." not in group}.union(modules))
+    raw = {"raw_ops"} if (target.opdefs / load.RAW_OPS).exists() else set()
+    top = sorted({g for g in packages if "." not in g}.union(modules, raw))
     sources: dict[str, tuple[bytes, Callable[[], str]]] = {
         "py.typed": (b"", lambda: ""),
         "__init__.py": shared(
@@ -436,3 +443,29 @@ def _shared_sources(
             output = f"{folder}/{naming.module_name(name)}.py"
             sources[output] = shared("moved", package, group, name, now)
     return sources
+
+
+def _raw_sources(
+    package: str, raw: raw_ops.RawOps, opdefs: Mapping[str, tuple[Path, bytes]]
+) -> dict[str, tuple[bytes, Callable[[], str]]]:
+    """The module of raw ops, and its stub, which is made from all opdefs."""
+
+    def module() -> str:
+        from opwright_codegen import emit
+        from opwright_codegen.format import format_source
+
+        return format_source(emit.raw_ops_source(package, raw.keywords))
+
+    def stub() -> str:
+        from opwright_codegen import emit, stubs
+
+        ops = [load.load_text(content, path)[0] for path, content in opdefs.values()]
+        return emit.raw_ops_stub(package, stubs.own(package, filter(None, ops), raw))
+
+    words = repr((package, sorted(raw.keywords.items()))).encode()
+    facts = repr((package, sorted(raw.absent), sorted(raw.keywords.items()))).encode()
+    every = [facts, *(content for _, (_, content) in sorted(opdefs.items()))]
+    return {
+        "raw_ops.py": (words, module),
+        "raw_ops.pyi": (b"\0".join(every), stub),
+    }

@@ -49,8 +49,10 @@ DEVICES: Final = ("CPU", "GPU", "XLA")
 PROVIDERS: Final = ("opwright",)
 #: Of groups, read by `groups.py`.
 GROUPS: Final = Path("groups.yaml")
+#: Of `tf.raw_ops`, read by `raw_ops.py`.
+RAW_OPS: Final = Path("raw_ops.yaml")
 #: Files next to the groups' folders that are no opdefs.
-_BESIDE: Final = (GROUPS,)
+_BESIDE: Final = (GROUPS, RAW_OPS)
 _MAX_DEPTH: Final = 32
 
 

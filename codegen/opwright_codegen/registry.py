@@ -8,6 +8,7 @@ field but prose.
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import math
 import mmap
@@ -86,6 +87,32 @@ def gradients() -> dict[str, str]:
         for name in registered.list()
     }
     return {op_def.name: known.get(op_def.name, "none") for op_def in installed()}
+
+
+def raw_ops() -> dict[str, dict[str, str] | None]:
+    """What `tf.raw_ops` has of each op; None for an op that it lacks.
+
+    By op the keywords by the OpDef's names, where they differ. TensorFlow keeps the
+    order of the names.
+    """
+    return {op_def.name: _keywords(op_def) for op_def in installed()}
+
+
+def _keywords(op_def: Any) -> dict[str, str] | None:
+    function = getattr(tf.raw_ops, op_def.name, None)
+    if function is None:
+        return None
+    inferred = {
+        name
+        for arg in op_def.input_arg
+        for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+    names = [arg.name for arg in op_def.input_arg]
+    names += [attr.name for attr in op_def.attr if attr.name not in inferred]
+    keywords = [one for one in inspect.signature(function).parameters if one != "name"]
+    ours = [name for name in names if name not in keywords]
+    theirs = [keyword for keyword in keywords if keyword not in names]
+    return dict(zip(ours, theirs, strict=True))
 
 
 def library(path: Path) -> list[Any]:

@@ -33,6 +33,7 @@ from tensorflow.python.eager.polymorphic_function import (
 from tensorflow.python.eager.polymorphic_function import (
     polymorphic_function as _polymorphic_function,
 )
+from tensorflow.python.framework import composite_tensor as _composite_tensor
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.framework import op_def_library as _op_def_library
@@ -84,6 +85,7 @@ in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
+CompositeTensor: Any = _composite_tensor.CompositeTensor
 
 # Every eager call of a generated class uses these, so that their cost counts.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute

@@ -69,6 +69,26 @@ def declare_package(
     return op_class, op_names
 
 
+def declare_raw_ops(
+    module: str,
+    *,
+    ops: Mapping[str, tuple[str, str]],
+    keywords: Mapping[str, Mapping[str, str]],
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a module with the raw ops of TensorFlow.
+
+    Args:
+        module: its name. Its package has the ops.
+        ops: OP_NAME to module, relative to the package, and class.
+        keywords: by OP_NAME, keywords by the OpDef's names, where they differ.
+    """
+    # Few programs use it.
+    from opwright_runtime._binding.raw_ops import RawOps
+
+    raw_ops = RawOps(module, ops, keywords)
+    return raw_ops.get, raw_ops.names
+
+
 # Packages need only these names. The first class imports what classes need.
 lazy.lazy_exports(
     __name__,
@@ -76,6 +96,7 @@ lazy.lazy_exports(
         "ABI",
         "__version__",
         "declare_package",
+        "declare_raw_ops",
         "lazy_package",
         "lazy_packages",
         "load_if_present",

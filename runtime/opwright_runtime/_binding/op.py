@@ -261,7 +261,7 @@ class Op:
                 cls.SHAPES,
                 cls.TRUNCATED,
                 cls.SINCE,
-                defaults=cls.Options._defaults() if "Options" in vars(cls) else {},
+                defaults=cls.Options._defaults() if hasattr(cls, "Options") else {},
             )
             cls._cached_info = info
         return info
