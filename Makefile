@@ -48,7 +48,7 @@ unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
-	$(PYTEST) -m "not ($(EXTENDED))"
+	$(PYTEST) -m "not (site or $(EXTENDED))"
 
 test-extended: test-cc $(VENV)/.tpu ## Run what `test` leaves out or runs in part.
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
@@ -76,15 +76,19 @@ docs: native ## Renew the tables in docs/embedding_ops.md.
 	$(BIN)/python docs/embedding_tables.py
 	$(BIN)/python tools/facts.py
 
-site: $(VENV)/.ready ## Build the site, a page an op, into build/site.
-	$(BIN)/python docs/site/build.py --jobs $(JOBS)
+$(VENV)/.site: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group site
+	@touch $@
 
-$(VENV)/.browser: $(VENV)/.ready
+site: $(VENV)/.site ## Build the site with Sphinx, a page an op, into build/site.
+	$(BIN)/python -m sphinx -W --keep-going -j $(JOBS) -d build/site-doctrees docs build/site
+
+$(VENV)/.browser: $(VENV)/.site
 	$(BIN)/python -m pip install --quiet --group browser
 	@touch $@
 
-test-site: $(VENV)/.browser ## Test the site in a real Chromium; it says how to get one.
-	$(BIN)/python -m pytest tests/site/browser.py
+test-site: site $(VENV)/.browser ## Test the site in a real Chromium; it says how to get one.
+	OPWRIGHT_SITE=build/site $(BIN)/python -m pytest tests/docs_site/test_site.py tests/docs_site/browser.py
 
 tf-names: $(VENV)/.ready ## Renew the table of what TensorFlow's public functions call.
 	$(BIN)/python tools/tf_names.py
@@ -264,4 +268,4 @@ release-check: $(VENV)/.release ## Check what dist/ holds: names, metadata, syst
 	$(BIN)/python tools/release_check.py dist
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) build dist runtime/opwright_runtime/_lib
+	rm -rf $(VENV) build dist docs/groups docs/ops runtime/opwright_runtime/_lib

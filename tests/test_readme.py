@@ -51,10 +51,13 @@ def test_readme_commands_exist() -> None:
 
 #: Pages whose paths are those of a reader's project, and no part of this tree.
 PROJECTS = {"docs/own_ops.md", "docs/libraries.md"}
+#: Where `make site` writes pages of ops.
+WRITTEN = {ROOT / "docs" / "groups", ROOT / "docs" / "ops"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "*/README.md", "opdefs/*.md")
     for path in ROOT.glob(pattern)
+    if path.parent not in WRITTEN
 )
 PAGES += [
     path.relative_to(ROOT).as_posix()

@@ -45,6 +45,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "builds a project or a package from nothing",
         ("golden/test_native_ops.py", "golden/test_own_library.py"),
     ),
+    "site": ("builds the site: `make test-site`", ("docs_site",)),
     "typing": ("type checks all packages", ()),
     "wheel": ("builds wheels and installs them", ("packaging",)),
 }

@@ -122,7 +122,7 @@ class Sizes:
 class PackedParams:
     """Parameters of layers as one vector, with the options that a CudnnRNN op needs.
 
-    An op takes it as `params`, together with its options:
+    An op takes it as `params`, together with its options::
 
         cudnn_rnn_v3(x, h, c, packed, lengths, **packed.options)
         CudnnRNNV3.Options(**packed.options, is_training=False)

@@ -54,8 +54,9 @@ def check_tpu(
     Args:
         program: a `tf.function`, another callable that `tf.function` accepts (a Keras
             model), or the folder of a SavedModel.
-        *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`s.
-            Their shapes and dtypes count, and the values of plain Python arguments.
+        *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
+            objects. Their shapes and dtypes count, and the values of plain Python
+            arguments.
         chips: the TPUs to compile for: keys of `CHIPS`.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.

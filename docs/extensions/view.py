@@ -1,15 +1,16 @@
-"""What a page says: everything decided, for templates to lay out."""
+"""What a page says: everything decided, as MyST, for templates to lay out."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import markup
+import signatures
 from facts import Facts
-from markupsafe import Markup
+from repository_links import SOURCE
 
 from opwright_codegen import docs, naming
 from opwright_codegen.model import Arg, Attr, Op
@@ -17,7 +18,6 @@ from opwright_codegen.types import dtype_text
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "generated" / "opwright"
-SOURCE = "https://github.com/opwright/opwright/blob/main/"
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,16 @@ class Row:
     """An op in a list."""
 
     name: str
-    href: str
+    group: str
     summary: str
 
-
-@dataclass(frozen=True)
-class Group:
-    """Ops by topic."""
-
-    name: str
-    line: str
-    rows: Sequence[Row]
+    @property
+    def page(self) -> str:
+        return f"ops/{self.name.replace('>', '.')}"
 
     @property
-    def path(self) -> str:
-        return f"groups/{self.name}.html"
+    def file(self) -> str:
+        return f"{self.page}.md"
 
 
 @dataclass(frozen=True)
@@ -47,9 +42,9 @@ class Argument:
     """An input, output, attr or option in a table."""
 
     name: str
-    kind: Markup
+    kind: str
     shape: str
-    doc: Markup
+    doc: str
 
 
 @dataclass(frozen=True)
@@ -62,22 +57,25 @@ class OpPage:
     function: str
     summary: str
     badges: tuple[str, ...]
-    description: Markup
-    signature: Markup
-    create: Markup
+    description: str
+    #: Of the function, `create` and `Options`; None where there are no options.
+    signature: str
+    create: str
+    constructor: str | None
     dtypes: tuple[tuple[str, str], ...]
     inputs: tuple[Argument, ...]
     arguments: tuple[Argument, ...]
     options: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
-    example: Markup | None
+    example: str | None
     errors: tuple[tuple[str, str], ...]
     facts: Facts
     source: str
 
     @property
-    def path(self) -> str:
-        return href(self.name)
+    def index(self) -> tuple[str, ...]:
+        """What the index and the search have the op under, besides its names."""
+        return tuple(dict.fromkeys((*self.facts.tf_names, *self.facts.synonyms)))
 
     @property
     def tables(self) -> tuple[tuple[str, tuple[Argument, ...]], ...]:
@@ -90,37 +88,42 @@ class OpPage:
         return tuple((title, rows) for title, rows in every if rows)
 
 
-def href(name: str) -> str:
-    return f"ops/{name.replace('>', '.')}.html"
+def row(op: Op) -> Row:
+    return Row(op.name, op.group, markup.escape(op.summary or ""))
 
 
-def row(name: str, summary: str) -> Row:
-    return Row(name, href(name), summary)
+def op_page(op: Op, groups: Mapping[str, str], facts: Facts) -> OpPage:
+    """`groups`: the group of each op."""
 
-
-def op_page(op: Op, known: Collection[str], facts: Facts) -> OpPage:
-    def text(words: str | None) -> Markup:
-        return markup.inline(words or "", known, op.name)
+    def text(words: str | None) -> str:
+        return markup.cell(markup.inline(words or "", groups, op.name))
 
     def argument(arg: Arg, name: str) -> Argument:
-        return Argument(name, text(docs.arg_type(arg)), arg.shape or "", text(arg.doc))
+        shape = markup.cell(markup.code(arg.shape or ""))
+        return Argument(name, text(docs.arg_type(arg)), shape, text(arg.doc))
 
     def attribute(attr: Attr, doc: str | None) -> Argument:
         return Argument(
             naming.argument(attr.name), text(docs.kind(attr)), "", text(doc)
         )
 
-    source = (GENERATED / _module(op)).read_text("utf-8")
+    cls, function = naming.class_name(op.name), naming.function_name(op.name)
+    module = ast.parse((GENERATED / _module(op)).read_text("utf-8"))
     return OpPage(
         name=op.name,
         group=op.group,
-        cls=naming.class_name(op.name),
-        function=naming.function_name(op.name),
-        summary=op.summary or "",
+        cls=cls,
+        function=function,
+        summary=markup.inline(op.summary or "", groups, op.name),
         badges=tuple(_badges(op)),
-        description=markup.prose(op.description or "", known, op.name),
-        signature=markup.code(_signature(source, naming.function_name(op.name))),
-        create=markup.code(_signature(source, "create")),
+        description=markup.prose(op.description or "", groups, op.name),
+        signature=signatures.function(module, function),
+        create=signatures.method(module, cls, "create"),
+        constructor=(
+            signatures.method(module, cls, "Options", "__init__")
+            if op.options
+            else None
+        ),
         dtypes=tuple(_dtypes(op)),
         inputs=tuple(argument(arg, naming.argument(arg.name)) for arg in op.inputs),
         arguments=tuple(
@@ -132,7 +135,7 @@ def op_page(op: Op, known: Collection[str], facts: Facts) -> OpPage:
             argument(arg, naming.output(arg.name, only=op.is_tensor))
             for arg in op.outputs
         ),
-        example=None if op.example is None else markup.code(op.example, "pycon"),
+        example=op.example,
         errors=tuple(_errors(op)),
         facts=facts,
         source=f"{SOURCE}{Path(op.source).relative_to(ROOT).as_posix()}",
@@ -141,19 +144,6 @@ def op_page(op: Op, known: Collection[str], facts: Facts) -> OpPage:
 
 def _module(op: Op) -> str:
     return f"{op.group.replace('.', '/')}/{naming.module_name(op.name)}.py"
-
-
-def _signature(source: str, function: str) -> str:
-    """The last definition of a function, without overloads and body."""
-    found = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef) and node.name == function
-    ]
-    node = max(found, key=lambda node: node.lineno)
-    rows = source.split("\n")[node.lineno - 1 : node.body[0].lineno - 1]
-    kept = (row[node.col_offset :] for row in rows if "_unknown: Never" not in row)
-    return "\n".join(kept).rstrip(":")
 
 
 def _badges(op: Op) -> Iterator[str]:
