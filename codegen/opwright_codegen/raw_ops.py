@@ -14,7 +14,7 @@ import yaml
 
 from opwright_codegen import contents, load, naming, write
 from opwright_codegen.model import Op
-from opwright_codegen.nodes import Reader, did_you_mean, shown
+from opwright_codegen.nodes import Reader, did_you_mean, repr_short
 from opwright_codegen.problems import OpdefError, Problem
 
 _HEAD: Final = """\
@@ -117,7 +117,8 @@ class _RawOpsReader(Reader):
         name = self.text(node, what)
         if name is not None and name not in self.ops:
             hint = did_you_mean(name, self.ops)
-            self.problem(node, f"{what} is {shown(name)}, an op without opdef{hint}")
+            which = repr_short(name)
+            self.problem(node, f"{what} is {which}, an op without opdef{hint}")
         return name
 
     def keywords(
@@ -131,7 +132,7 @@ class _RawOpsReader(Reader):
             found[name] = table.take(name, self.words) or {}
             if name not in self.ops:
                 hint = did_you_mean(name, self.ops)
-                message = f"{what} has {shown(name)}, an op without opdef{hint}"
+                message = f"{what} has {repr_short(name)}, an op without opdef{hint}"
                 self.problem(table.at(name), message)
         return found
 
