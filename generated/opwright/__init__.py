@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from . import queue as queue
     from . import ragged as ragged
     from . import random as random
+    from . import raw_ops as raw_ops
     from . import risc as risc
     from . import sets as sets
     from . import signal as signal
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 op_class, op_names = declare_package(
     __name__,
-    abi=3,
+    abi=4,
     ops=OPS,
     packages=[
         "array",
@@ -82,6 +83,7 @@ op_class, op_names = declare_package(
         "queue",
         "ragged",
         "random",
+        "raw_ops",
         "risc",
         "sets",
         "signal",

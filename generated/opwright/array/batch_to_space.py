@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -183,7 +183,7 @@ class BatchToSpace(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def batch_to_space(
     input: AnyOperand[U],
     crops: Operand[Uidx],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -182,7 +182,7 @@ class BatchToSpaceND(TensorOp[T]):
         return op._build(scope, (input, block_shape, crops), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def batch_to_space_nd(
     input: AnyOperand[U],
     block_shape: Operand[UblockShape],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -141,7 +141,7 @@ class BroadcastArgs(TensorOp[T]):
         return op._build(scope, (s0, s1), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def broadcast_args(
     s0: Operand[U],
     s1: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -166,7 +166,7 @@ class BroadcastGradientArgs(Op, Generic[T]):
         return op._build(scope, (s0, s1), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def broadcast_gradient_args(
     s0: Operand[U],
     s1: SameOperand[U],

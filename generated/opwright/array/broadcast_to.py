@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class BroadcastTo(TensorOp[T]):
         return op._build(scope, (input, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def broadcast_to(
     input: AnyOperand[U],
     shape: Operand[Uidx],

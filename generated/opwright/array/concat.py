@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -147,7 +147,7 @@ class Concat(TensorOp[T]):
         return op._build(scope, (concat_dim, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def concat(
     concat_dim: Operand[TInt32],
     values: Sequence[AnyOperand[U]],

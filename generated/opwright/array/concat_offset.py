@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -152,7 +152,7 @@ class ConcatOffset(Op, Generic[ShapeType]):
         return op._build(scope, (concat_dim, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def concat_offset(
     concat_dim: Operand[TInt32],
     shape: Sequence[Operand[UShapeType]],

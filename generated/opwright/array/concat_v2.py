@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -168,7 +168,7 @@ class ConcatV2(TensorOp[T]):
         return op._build(scope, (values, axis), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def concat_v2(
     values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -141,7 +141,7 @@ class Const(TensorOp[Dtype]):
         return op._build(scope, (), {"value": value, "dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def const(
     value: TensorLike,
     dtype: type[UDtype] | DTypeLike,

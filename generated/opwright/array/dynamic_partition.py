@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -168,7 +168,7 @@ class DynamicPartition(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def dynamic_partition(
     data: AnyOperand[U],
     partitions: Operand[TInt32],

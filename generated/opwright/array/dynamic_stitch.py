@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -154,7 +154,7 @@ class DynamicStitch(TensorOp[T]):
         return op._build(scope, (indices, data), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dynamic_stitch(
     indices: Sequence[Operand[TInt32]],
     data: Sequence[AnyOperand[U]],

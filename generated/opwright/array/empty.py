@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ DEFAULTS = Empty.Options()
 MERGE = Empty.Options.merge
 
 
-@explained
+@describe_missing_args
 def empty(
     shape: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,

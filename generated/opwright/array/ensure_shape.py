@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class EnsureShape(TensorOp[T]):
         return op._build(scope, (input,), {"shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ensure_shape(
     input: AnyOperand[U],
     shape: ShapeLike,

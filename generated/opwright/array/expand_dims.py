@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -156,7 +156,7 @@ class ExpandDims(TensorOp[T]):
         return op._build(scope, (input, dim), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def expand_dims(
     input: AnyOperand[U],
     dim: Operand[Udim],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -147,7 +147,7 @@ class Fill(TensorOp[T]):
         return op._build(scope, (dims, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fill(
     dims: Operand[UIndexType],
     value: AnyOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class Fingerprint(TensorOp[TUint8]):
         return op._build(scope, (data, method), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fingerprint(
     data: AnyOperand[U],
     method: StringOperand,

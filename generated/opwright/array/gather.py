@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ DEFAULTS = Gather.Options()
 MERGE = Gather.Options.merge
 
 
-@explained
+@describe_missing_args
 def gather(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = GatherNd.Options()
 MERGE = GatherNd.Options.merge
 
 
-@explained
+@describe_missing_args
 def gather_nd(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -218,7 +218,7 @@ DEFAULTS = GatherV2.Options()
 MERGE = GatherV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def gather_v2(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],

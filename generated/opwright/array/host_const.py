@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class HostConst(TensorOp[Dtype]):
         return op._build(scope, (), {"value": value, "dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def host_const(
     value: TensorLike,
     dtype: type[UDtype] | DTypeLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ class ImmutableConst(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def immutable_const(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

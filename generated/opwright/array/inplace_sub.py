@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -158,7 +158,7 @@ class InplaceSub(TensorOp[T]):
         return op._build(scope, (x, i, v), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def inplace_sub(
     x: AnyOperand[U],
     i: Operand[TInt32],

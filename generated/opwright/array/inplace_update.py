@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -160,7 +160,7 @@ class InplaceUpdate(TensorOp[T]):
         return op._build(scope, (x, i, v), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def inplace_update(
     x: AnyOperand[U],
     i: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -209,7 +209,7 @@ def list_diff(
 ) -> ListDiffOutputs[U, UOutIdx]: ...
 
 
-@explained
+@describe_missing_args
 def list_diff(
     x: AnyOperand[U],
     y: SameAnyOperand[U],

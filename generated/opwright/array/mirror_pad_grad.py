@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class MirrorPadGrad(TensorOp[T]):
         return op._build(scope, (input, paddings), {"mode": mode}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def mirror_pad_grad(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],

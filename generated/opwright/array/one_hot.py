@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -234,7 +234,7 @@ DEFAULTS = OneHot.Options()
 MERGE = OneHot.Options.merge
 
 
-@explained
+@describe_missing_args
 def one_hot(
     indices: Operand[UI],
     depth: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -180,7 +180,7 @@ DEFAULTS = Pack.Options()
 MERGE = Pack.Options.merge
 
 
-@explained
+@describe_missing_args
 def pack(
     values: Sequence[AnyOperand[U]],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -153,7 +153,7 @@ class Pad(TensorOp[T]):
         return op._build(scope, (input, paddings), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def pad(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -161,7 +161,7 @@ class PadV2(TensorOp[T]):
         return op._build(scope, (input, paddings, constant_values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def pad_v2(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -156,7 +156,7 @@ class ParallelConcat(TensorOp[T]):
         return op._build(scope, (values,), {"shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def parallel_concat(
     values: Sequence[AnyOperand[U]],
     shape: ShapeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ DEFAULTS = Placeholder.Options()
 MERGE = Placeholder.Options.merge
 
 
-@explained
+@describe_missing_args
 def placeholder(
     dtype: type[UDtype] | DTypeLike,
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class PlaceholderV2(TensorOp[Dtype]):
     "PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same as PlaceholderV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def placeholder_v2(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

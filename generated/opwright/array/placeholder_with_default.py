@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
         return op._build(scope, (input,), {"shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def placeholder_with_default(
     input: AnyOperand[UDtype],
     shape: ShapeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -160,7 +160,7 @@ DEFAULTS = PreventGradient.Options()
 MERGE = PreventGradient.Options.merge
 
 
-@explained
+@describe_missing_args
 def prevent_gradient(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -108,7 +108,7 @@ class Rank(TensorOp[TInt32]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rank(
     input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

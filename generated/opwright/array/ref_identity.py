@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -112,7 +112,7 @@ class RefIdentity(TensorOp[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ref_identity(
     input: TensorOperand[U],
     *_surplus: Never,

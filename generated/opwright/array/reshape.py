@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class Reshape(TensorOp[T]):
         return op._build(scope, (tensor, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reshape(
     tensor: AnyOperand[U],
     shape: Operand[Ushape],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -134,7 +134,7 @@ class Reverse(TensorOp[T]):
         return op._build(scope, (tensor, dims), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reverse(
     tensor: AnyOperand[U],
     dims: Operand[TBool],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -209,7 +209,7 @@ DEFAULTS = ReverseSequence.Options()
 MERGE = ReverseSequence.Options.merge
 
 
-@explained
+@describe_missing_args
 def reverse_sequence(
     input: AnyOperand[U],
     seq_lengths: Operand[Ulen],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -159,7 +159,7 @@ class ReverseV2(TensorOp[T]):
         return op._build(scope, (tensor, axis), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reverse_v2(
     tensor: AnyOperand[U],
     axis: Operand[Uidx],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -171,7 +171,7 @@ class Roll(TensorOp[T]):
         return op._build(scope, (input, shift, axis), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def roll(
     input: AnyOperand[U],
     shift: Operand[Ushift],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -224,7 +224,7 @@ DEFAULTS = ScatterNd.Options()
 MERGE = ScatterNd.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd(
     indices: Operand[Uindices],
     updates: AnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -211,7 +211,7 @@ DEFAULTS = ScatterNdNonAliasingAdd.Options()
 MERGE = ScatterNdNonAliasingAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd_non_aliasing_add(
     input: Operand[U],
     indices: Operand[Uindices],

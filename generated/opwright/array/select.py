@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -145,7 +145,7 @@ class Select(TensorOp[T]):
         return op._build(scope, (condition, t, e), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def select(
     condition: Operand[TBool],
     t: AnyOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -157,7 +157,7 @@ class SelectV2(TensorOp[T]):
         return op._build(scope, (condition, t, e), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def select_v2(
     condition: Operand[TBool],
     t: AnyOperand[U],

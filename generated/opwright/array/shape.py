@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -161,7 +161,7 @@ def shape(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def shape(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -181,7 +181,7 @@ def shape_n(
 ) -> list[Output[UOutType]]: ...
 
 
-@explained
+@describe_missing_args
 def shape_n(
     input: Sequence[AnyOperand[U]],
     *_surplus: Never,

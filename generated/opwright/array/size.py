@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ def size(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def size(
     input: AnyOperand[U],
     *_surplus: Never,

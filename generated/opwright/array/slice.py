@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -160,7 +160,7 @@ class Slice(TensorOp[T]):
         return op._build(scope, (input, begin, size), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def slice(
     input: AnyOperand[U],
     begin: Operand[UIndex],

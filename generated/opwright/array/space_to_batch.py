@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class SpaceToBatch(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def space_to_batch(
     input: AnyOperand[U],
     paddings: Operand[Upaddings],

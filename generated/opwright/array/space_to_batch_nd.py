@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -188,7 +188,7 @@ class SpaceToBatchND(TensorOp[T]):
         return op._build(scope, (input, block_shape, paddings), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def space_to_batch_nd(
     input: AnyOperand[U],
     block_shape: Operand[UblockShape],

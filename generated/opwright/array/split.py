@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class Split(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def split(
     split_dim: Operand[TInt32],
     value: AnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class SplitV(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def split_v(
     value: AnyOperand[U],
     size_splits: Operand[Ulen],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -302,7 +302,7 @@ DEFAULTS = StridedSlice.Options()
 MERGE = StridedSlice.Options.merge
 
 
-@explained
+@describe_missing_args
 def strided_slice(
     input: AnyOperand[U],
     begin: Operand[UIndex],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -282,7 +282,7 @@ DEFAULTS = StridedSliceGrad.Options()
 MERGE = StridedSliceGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def strided_slice_grad(
     shape: Operand[UIndex],
     begin: SameOperand[UIndex],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -217,7 +217,7 @@ DEFAULTS = TensorScatterAdd.Options()
 MERGE = TensorScatterAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_scatter_add(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -218,7 +218,7 @@ DEFAULTS = TensorScatterMax.Options()
 MERGE = TensorScatterMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_scatter_max(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],

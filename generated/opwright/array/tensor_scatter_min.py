@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -218,7 +218,7 @@ DEFAULTS = TensorScatterMin.Options()
 MERGE = TensorScatterMin.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_scatter_min(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],

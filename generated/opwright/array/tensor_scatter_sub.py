@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -215,7 +215,7 @@ DEFAULTS = TensorScatterSub.Options()
 MERGE = TensorScatterSub.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_scatter_sub(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -221,7 +221,7 @@ DEFAULTS = TensorScatterUpdate.Options()
 MERGE = TensorScatterUpdate.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_scatter_update(
     tensor: AnyOperand[U],
     indices: Operand[Uindices],

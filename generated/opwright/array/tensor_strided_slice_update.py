@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fit_together,
     graphs,
@@ -298,7 +298,7 @@ DEFAULTS = TensorStridedSliceUpdate.Options()
 MERGE = TensorStridedSliceUpdate.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_strided_slice_update(
     input: AnyOperand[U],
     begin: Operand[UIndex],

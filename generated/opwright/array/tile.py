@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -148,7 +148,7 @@ class Tile(TensorOp[T]):
         return op._build(scope, (input, multiples), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tile(
     input: AnyOperand[U],
     multiples: Operand[Umultiples],

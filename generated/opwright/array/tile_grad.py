@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -147,7 +147,7 @@ class TileGrad(TensorOp[T]):
     "TileGrad was removed in GraphDef version 3. TileGrad has been replaced with reduce_sum. Use Sum.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tile_grad(
     input: AnyOperand[U],
     multiples: Operand[TInt32],

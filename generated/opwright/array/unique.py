@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ def unique(
 ) -> UniqueOutputs[U, UOutIdx]: ...
 
 
-@explained
+@describe_missing_args
 def unique(
     x: AnyOperand[U],
     *_surplus: Never,

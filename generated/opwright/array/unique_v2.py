@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -225,7 +225,7 @@ def unique_v2(
 ) -> UniqueV2Outputs[U, UOutIdx]: ...
 
 
-@explained
+@describe_missing_args
 def unique_v2(
     x: AnyOperand[U],
     axis: Operand[Uaxis],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ def unique_with_counts(
 ) -> UniqueWithCountsOutputs[U, UOutIdx]: ...
 
 
-@explained
+@describe_missing_args
 def unique_with_counts(
     x: AnyOperand[U],
     *_surplus: Never,

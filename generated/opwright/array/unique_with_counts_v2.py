@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -235,7 +235,7 @@ def unique_with_counts_v2(
 ) -> UniqueWithCountsV2Outputs[U, UOutIdx]: ...
 
 
-@explained
+@describe_missing_args
 def unique_with_counts_v2(
     x: AnyOperand[U],
     axis: Operand[Uaxis],

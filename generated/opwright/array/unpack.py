@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ DEFAULTS = Unpack.Options()
 MERGE = Unpack.Options.merge
 
 
-@explained
+@describe_missing_args
 def unpack(
     value: AnyOperand[U],
     num: int,

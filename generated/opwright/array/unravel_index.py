@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -149,7 +149,7 @@ class UnravelIndex(TensorOp[Tidx]):
         return op._build(scope, (indices, dims), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def unravel_index(
     indices: Operand[Uidx],
     dims: SameOperand[Uidx],

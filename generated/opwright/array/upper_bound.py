@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -209,7 +209,7 @@ def upper_bound(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def upper_bound(
     sorted_inputs: AnyOperand[U],
     values: SameAnyOperand[U],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -555,7 +555,7 @@ def audio_microfrontend(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def audio_microfrontend(
     audio: Operand[TInt16],
     *_surplus: Never,

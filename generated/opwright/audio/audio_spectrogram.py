@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ DEFAULTS = AudioSpectrogram.Options()
 MERGE = AudioSpectrogram.Options.merge
 
 
-@explained
+@describe_missing_args
 def audio_spectrogram(
     input: Operand[TFloat32],
     window_size: int,

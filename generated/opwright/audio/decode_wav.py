@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -205,7 +205,7 @@ DEFAULTS = DecodeWav.Options()
 MERGE = DecodeWav.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_wav(
     contents: StringOperand,
     *_surplus: Never,

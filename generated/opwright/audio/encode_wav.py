@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -131,7 +131,7 @@ class EncodeWav(TensorOp[TString]):
         return op._build(scope, (audio, sample_rate), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def encode_wav(
     audio: Operand[TFloat32],
     sample_rate: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -240,7 +240,7 @@ DEFAULTS = Mfcc.Options()
 MERGE = Mfcc.Options.merge
 
 
-@explained
+@describe_missing_args
 def mfcc(
     spectrogram: Operand[TFloat32],
     sample_rate: Operand[TInt32],

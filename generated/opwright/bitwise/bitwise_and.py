@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -143,7 +143,7 @@ class BitwiseAnd(TensorOp[T]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bitwise_and(
     x: Operand[U],
     y: SameOperand[U],

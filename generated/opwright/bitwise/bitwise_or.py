@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -141,7 +141,7 @@ class BitwiseOr(TensorOp[T]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bitwise_or(
     x: Operand[U],
     y: SameOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -149,7 +149,7 @@ class RightShift(TensorOp[T]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def right_shift(
     x: Operand[U],
     y: SameOperand[U],

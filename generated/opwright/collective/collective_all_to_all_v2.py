@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -277,7 +277,7 @@ DEFAULTS = CollectiveAllToAllV2.Options()
 MERGE = CollectiveAllToAllV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_all_to_all_v2(
     input: Operand[U],
     group_size: Operand[TInt32],

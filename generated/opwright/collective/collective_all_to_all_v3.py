@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -205,7 +205,7 @@ DEFAULTS = CollectiveAllToAllV3.Options()
 MERGE = CollectiveAllToAllV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_all_to_all_v3(
     input: Operand[U],
     communicator: TensorOperand[TResource],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -178,7 +178,7 @@ class CollectiveAssignGroupV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def collective_assign_group_v2(
     group_assignment: Operand[TInt32],
     device_index: Operand[TInt32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ DEFAULTS = CollectiveBcastRecv.Options()
 MERGE = CollectiveBcastRecv.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_bcast_recv(
     T: type[U] | DTypeLike,
     group_size: int,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -263,7 +263,7 @@ DEFAULTS = CollectiveBcastRecvV2.Options()
 MERGE = CollectiveBcastRecvV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_bcast_recv_v2(
     group_size: Operand[TInt32],
     group_key: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -237,7 +237,7 @@ DEFAULTS = CollectiveBcastSend.Options()
 MERGE = CollectiveBcastSend.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_bcast_send(
     input: Operand[U],
     group_size: int,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -244,7 +244,7 @@ DEFAULTS = CollectiveBcastSendV2.Options()
 MERGE = CollectiveBcastSendV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_bcast_send_v2(
     input: Operand[U],
     group_size: Operand[TInt32],

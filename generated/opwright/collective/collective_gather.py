@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -233,7 +233,7 @@ DEFAULTS = CollectiveGather.Options()
 MERGE = CollectiveGather.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_gather(
     input: Operand[U],
     group_size: int,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -274,7 +274,7 @@ DEFAULTS = CollectiveGatherV2.Options()
 MERGE = CollectiveGatherV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_gather_v2(
     input: Operand[U],
     group_size: Operand[TInt32],

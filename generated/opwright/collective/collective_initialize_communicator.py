@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = CollectiveInitializeCommunicator.Options()
 MERGE = CollectiveInitializeCommunicator.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_initialize_communicator(
     group_key: Operand[TInt32],
     rank: Operand[TInt32],

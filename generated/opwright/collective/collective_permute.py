@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -143,7 +143,7 @@ class CollectivePermute(TensorOp[T]):
         return op._build(scope, (input, source_target_pairs), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def collective_permute(
     input: Operand[U],
     source_target_pairs: Operand[TInt32],

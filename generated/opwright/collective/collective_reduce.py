@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -267,7 +267,7 @@ DEFAULTS = CollectiveReduce.Options()
 MERGE = CollectiveReduce.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_reduce(
     input: Operand[U],
     group_size: int,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -306,7 +306,7 @@ DEFAULTS = CollectiveReduceScatterV2.Options()
 MERGE = CollectiveReduceScatterV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_reduce_scatter_v2(
     input: Operand[U],
     group_size: Operand[TInt32],

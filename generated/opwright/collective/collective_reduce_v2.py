@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -311,7 +311,7 @@ DEFAULTS = CollectiveReduceV2.Options()
 MERGE = CollectiveReduceV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_reduce_v2(
     input: Operand[U],
     group_size: Operand[TInt32],

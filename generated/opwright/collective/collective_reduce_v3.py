@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ DEFAULTS = CollectiveReduceV3.Options()
 MERGE = CollectiveReduceV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def collective_reduce_v3(
     input: Operand[U],
     communicator: TensorOperand[TResource],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class NcclAllReduce(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def nccl_all_reduce(
     input: Operand[U],
     reduction: Literal["min", "max", "prod", "sum"],

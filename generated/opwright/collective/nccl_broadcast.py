@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class NcclBroadcast(TensorOp[T]):
         return op._build(scope, (input,), {"shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def nccl_broadcast(
     input: Operand[U],
     shape: ShapeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -139,7 +139,7 @@ class NcclReduce(TensorOp[T]):
         return op._build(scope, (input,), {"reduction": reduction}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def nccl_reduce(
     input: Sequence[Operand[U]],
     reduction: Literal["min", "max", "prod", "sum"],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ DEFAULTS = Abort.Options()
 MERGE = Abort.Options.merge
 
 
-@explained
+@describe_missing_args
 def abort(
     *_surplus: Never,
     error_msg: StringLike = "",

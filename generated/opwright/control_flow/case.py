@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = Case.Options()
 MERGE = Case.Options.merge
 
 
-@explained
+@describe_missing_args
 def case(
     branch_index: Operand[TInt32],
     input: Sequence[AnyOperand[AnyDType]],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -99,7 +99,7 @@ class ConsumeMutexLock(Op):
         return op._build(scope, (mutex_lock,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def consume_mutex_lock(
     mutex_lock: TensorOperand[TVariant],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -113,7 +113,7 @@ class DeviceIndex(TensorOp[TInt32]):
         return op._build(scope, (), {"device_names": device_names}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def device_index(
     device_names: Sequence[StringLike],
     *_surplus: Never,

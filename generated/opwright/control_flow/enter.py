@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -199,7 +199,7 @@ DEFAULTS = Enter.Options()
 MERGE = Enter.Options.merge
 
 
-@explained
+@describe_missing_args
 def enter(
     data: AnyOperand[U],
     frame_name: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -132,7 +132,7 @@ class FakeParam(TensorOp[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fake_param(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -183,7 +183,7 @@ class For(Op):
         )
 
 
-@explained
+@describe_missing_args
 def for_(
     start: Operand[TInt32],
     limit: Operand[TInt32],

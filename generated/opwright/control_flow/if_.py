@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -227,7 +227,7 @@ DEFAULTS = If.Options()
 MERGE = If.Options.merge
 
 
-@explained
+@describe_missing_args
 def if_(
     cond: AnyOperand[Ucond],
     input: Sequence[AnyOperand[AnyDType]],

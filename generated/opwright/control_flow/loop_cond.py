@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -113,7 +113,7 @@ class LoopCond(TensorOp[TBool]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def loop_cond(
     input: Operand[TBool], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:

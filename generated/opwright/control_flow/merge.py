@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -156,7 +156,7 @@ class Merge(Op, Generic[T]):
         return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def merge(
     inputs: Sequence[AnyOperand[U]],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class MutexLock(TensorOp[TVariant]):
         return op._build(scope, (mutex,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def mutex_lock(
     mutex: TensorOperand[TResource],
     *_surplus: Never,

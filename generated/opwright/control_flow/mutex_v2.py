@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ DEFAULTS = MutexV2.Options()
 MERGE = MutexV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutex_v2(
     *_surplus: Never,
     container: StringLike = "",

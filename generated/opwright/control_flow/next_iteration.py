@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class NextIteration(TensorOp[T]):
         return op._build(scope, (data,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def next_iteration(
     data: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

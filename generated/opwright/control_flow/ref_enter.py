@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ DEFAULTS = RefEnter.Options()
 MERGE = RefEnter.Options.merge
 
 
-@explained
+@describe_missing_args
 def ref_enter(
     data: TensorOperand[U],
     frame_name: StringLike,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class RefMerge(Op, Generic[T]):
         return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ref_merge(
     inputs: Sequence[TensorOperand[U]],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -144,7 +144,7 @@ class RefSelect(TensorOp[T]):
         return op._build(scope, (index, inputs), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ref_select(
     index: Operand[TInt32],
     inputs: Sequence[TensorOperand[U]],

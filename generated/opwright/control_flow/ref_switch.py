@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -151,7 +151,7 @@ class RefSwitch(Op, Generic[T]):
         return op._build(scope, (data, pred), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ref_switch(
     data: TensorOperand[U],
     pred: Operand[TBool],

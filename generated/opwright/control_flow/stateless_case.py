@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = StatelessCase.Options()
 MERGE = StatelessCase.Options.merge
 
 
-@explained
+@describe_missing_args
 def stateless_case(
     branch_index: Operand[TInt32],
     input: Sequence[AnyOperand[AnyDType]],

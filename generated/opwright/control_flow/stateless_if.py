@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -226,7 +226,7 @@ DEFAULTS = StatelessIf.Options()
 MERGE = StatelessIf.Options.merge
 
 
-@explained
+@describe_missing_args
 def stateless_if(
     cond: AnyOperand[Ucond],
     input: Sequence[AnyOperand[AnyDType]],

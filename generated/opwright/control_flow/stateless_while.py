@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = StatelessWhile.Options()
 MERGE = StatelessWhile.Options.merge
 
 
-@explained
+@describe_missing_args
 def stateless_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,

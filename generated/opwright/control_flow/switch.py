@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -153,7 +153,7 @@ class Switch(Op, Generic[T]):
         return op._build(scope, (data, pred), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def switch(
     data: AnyOperand[U],
     pred: Operand[TBool],

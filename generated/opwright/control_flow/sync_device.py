@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -86,7 +86,7 @@ class SyncDevice(Op):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sync_device(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:

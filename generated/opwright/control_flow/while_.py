@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = While.Options()
 MERGE = While.Options.merge
 
 
-@explained
+@describe_missing_args
 def while_(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,

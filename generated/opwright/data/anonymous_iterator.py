@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -146,7 +146,7 @@ class AnonymousIterator(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_iterator(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],

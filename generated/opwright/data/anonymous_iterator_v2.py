@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -161,7 +161,7 @@ class AnonymousIteratorV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_iterator_v2(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],

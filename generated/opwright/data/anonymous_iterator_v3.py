@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -145,7 +145,7 @@ class AnonymousIteratorV3(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_iterator_v3(
     output_types: Sequence[AnyDTypeLike],
     output_shapes: Sequence[ShapeLike],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -124,7 +124,7 @@ class AnonymousMemoryCache(Op):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def anonymous_memory_cache(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> AnonymousMemoryCacheOutputs:

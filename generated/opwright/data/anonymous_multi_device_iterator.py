@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -176,7 +176,7 @@ class AnonymousMultiDeviceIterator(Op):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_multi_device_iterator(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -156,7 +156,7 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_multi_device_iterator_v3(
     devices: Sequence[StringLike],
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -160,7 +160,7 @@ class AssertNextDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def assert_next_dataset(
     input_dataset: TensorOperand[TVariant],
     transformations: StringOperand,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -256,7 +256,7 @@ DEFAULTS = AutoShardDataset.Options()
 MERGE = AutoShardDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def auto_shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_workers: Operand[TInt64],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -217,7 +217,7 @@ DEFAULTS = BatchDataset.Options()
 MERGE = BatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

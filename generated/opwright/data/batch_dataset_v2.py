@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -242,7 +242,7 @@ DEFAULTS = BatchDatasetV2.Options()
 MERGE = BatchDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

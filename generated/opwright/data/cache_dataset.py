@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -196,7 +196,7 @@ DEFAULTS = CacheDataset.Options()
 MERGE = CacheDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def cache_dataset(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,

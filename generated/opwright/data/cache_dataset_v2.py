@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -216,7 +216,7 @@ DEFAULTS = CacheDatasetV2.Options()
 MERGE = CacheDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def cache_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,

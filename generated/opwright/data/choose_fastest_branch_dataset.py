@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -234,7 +234,7 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def choose_fastest_branch_dataset(
     input_dataset: TensorOperand[TVariant],
     ratio_numerator: Operand[TInt64],

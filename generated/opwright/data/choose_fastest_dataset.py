@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -170,7 +170,7 @@ class ChooseFastestDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def choose_fastest_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     num_experiments: int,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class CompressElement(TensorOp[TVariant]):
         return op._build(scope, (components,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def compress_element(
     components: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

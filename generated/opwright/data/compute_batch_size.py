@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -118,7 +118,7 @@ class ComputeBatchSize(TensorOp[TInt64]):
         return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def compute_batch_size(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ DEFAULTS = ConcatenateDataset.Options()
 MERGE = ConcatenateDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def concatenate_dataset(
     input_dataset: TensorOperand[TVariant],
     another_dataset: TensorOperand[TVariant],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ class CSVDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def csv_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,

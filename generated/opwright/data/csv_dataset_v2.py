@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -255,7 +255,7 @@ class CSVDatasetV2(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def csv_dataset_v2(
     filenames: StringOperand,
     compression_type: StringOperand,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -205,8 +205,8 @@ class DataServiceDataset(TensorOp[TVariant]):
             protocol: string, `scalar`. How to talk to it: "grpc".
             job_name: string, `scalar`. Name of the job to share; empty for one of its
                 own.
-            max_outstanding_requests: int64, `scalar`. How many elements may be asked
-                for ahead; -1 to let tf.data choose.
+            max_outstanding_requests: int64, `scalar`. How many elements may be
+                prefetched; -1 to let tf.data choose.
             iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element.
@@ -316,7 +316,7 @@ DEFAULTS = DataServiceDataset.Options()
 MERGE = DataServiceDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_service_dataset(
     dataset_id: Operand[TInt64],
     processing_mode: StringOperand,
@@ -353,8 +353,8 @@ def data_service_dataset(
             "localhost:5000".
         protocol: string, `scalar`. How to talk to it: "grpc".
         job_name: string, `scalar`. Name of the job to share; empty for one of its own.
-        max_outstanding_requests: int64, `scalar`. How many elements may be asked for
-            ahead; -1 to let tf.data choose.
+        max_outstanding_requests: int64, `scalar`. How many elements may be prefetched;
+            -1 to let tf.data choose.
         iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element.

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,8 +219,8 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
                 there are none.
             num_consumers: int64, `scalar`. How many consumers there are, in step; -1
                 for none.
-            max_outstanding_requests: int64, `scalar`. How many elements may be asked
-                for ahead; -1 to let tf.data choose.
+            max_outstanding_requests: int64, `scalar`. How many elements may be
+                prefetched; -1 to let tf.data choose.
             iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element.
@@ -346,7 +346,7 @@ DEFAULTS = DataServiceDatasetV2.Options()
 MERGE = DataServiceDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_service_dataset_v2(
     dataset_id: Operand[TInt64],
     processing_mode: StringOperand,
@@ -391,8 +391,8 @@ def data_service_dataset_v2(
             are none.
         num_consumers: int64, `scalar`. How many consumers there are, in step; -1 for
             none.
-        max_outstanding_requests: int64, `scalar`. How many elements may be asked for
-            ahead; -1 to let tf.data choose.
+        max_outstanding_requests: int64, `scalar`. How many elements may be prefetched;
+            -1 to let tf.data choose.
         iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element.

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -230,8 +230,8 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
                 there are none.
             num_consumers: int64, `scalar`. How many consumers there are, in step; -1
                 for none.
-            max_outstanding_requests: int64, `scalar`. How many elements may be asked
-                for ahead; -1 to let tf.data choose.
+            max_outstanding_requests: int64, `scalar`. How many elements may be
+                prefetched; -1 to let tf.data choose.
             iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element.
@@ -367,7 +367,7 @@ DEFAULTS = DataServiceDatasetV3.Options()
 MERGE = DataServiceDatasetV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_service_dataset_v3(
     dataset_id: Operand[TInt64],
     processing_mode: StringOperand,
@@ -413,8 +413,8 @@ def data_service_dataset_v3(
             are none.
         num_consumers: int64, `scalar`. How many consumers there are, in step; -1 for
             none.
-        max_outstanding_requests: int64, `scalar`. How many elements may be asked for
-            ahead; -1 to let tf.data choose.
+        max_outstanding_requests: int64, `scalar`. How many elements may be prefetched;
+            -1 to let tf.data choose.
         iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element.

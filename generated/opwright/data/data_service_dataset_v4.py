@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -239,8 +239,8 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
                 there are none.
             num_consumers: int64, `scalar`. How many consumers there are, in step; -1
                 for none.
-            max_outstanding_requests: int64, `scalar`. How many elements may be asked
-                for ahead; -1 to let tf.data choose.
+            max_outstanding_requests: int64, `scalar`. How many elements may be
+                prefetched; -1 to let tf.data choose.
             iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element.
@@ -370,7 +370,7 @@ DEFAULTS = DataServiceDatasetV4.Options()
 MERGE = DataServiceDatasetV4.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_service_dataset_v4(
     dataset_id: StringOperand,
     processing_mode: StringOperand,
@@ -421,8 +421,8 @@ def data_service_dataset_v4(
             are none.
         num_consumers: int64, `scalar`. How many consumers there are, in step; -1 for
             none.
-        max_outstanding_requests: int64, `scalar`. How many elements may be asked for
-            ahead; -1 to let tf.data choose.
+        max_outstanding_requests: int64, `scalar`. How many elements may be prefetched;
+            -1 to let tf.data choose.
         iteration_counter: resource, `scalar`. Handle of DummyIterationCounter.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element.

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ DEFAULTS = DatasetCardinality.Options()
 MERGE = DatasetCardinality.Options.merge
 
 
-@explained
+@describe_missing_args
 def dataset_cardinality(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class DatasetFingerprint(TensorOp[TUint64]):
         return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dataset_fingerprint(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class DatasetFromGraph(TensorOp[TVariant]):
         return op._build(scope, (graph_def,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dataset_from_graph(
     graph_def: StringOperand,
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -198,7 +198,7 @@ DEFAULTS = DatasetToGraph.Options()
 MERGE = DatasetToGraph.Options.merge
 
 
-@explained
+@describe_missing_args
 def dataset_to_graph(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

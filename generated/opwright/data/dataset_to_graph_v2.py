@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ DEFAULTS = DatasetToGraphV2.Options()
 MERGE = DatasetToGraphV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def dataset_to_graph_v2(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -187,7 +187,7 @@ DEFAULTS = DatasetToSingleElement.Options()
 MERGE = DatasetToSingleElement.Options.merge
 
 
-@explained
+@describe_missing_args
 def dataset_to_single_element(
     dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -128,7 +128,7 @@ class DatasetToTFRecord(Op):
         )
 
 
-@explained
+@describe_missing_args
 def dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class DeleteIterator(Op):
         return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def delete_iterator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class DeleteMemoryCache(Op):
         return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def delete_memory_cache(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],

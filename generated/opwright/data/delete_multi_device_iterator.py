@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class DeleteMultiDeviceIterator(Op):
         )
 
 
-@explained
+@describe_missing_args
 def delete_multi_device_iterator(
     multi_device_iterator: TensorOperand[TResource],
     iterators: Sequence[TensorOperand[TResource]],

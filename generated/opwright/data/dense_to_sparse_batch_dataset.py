@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -191,7 +191,7 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def dense_to_sparse_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

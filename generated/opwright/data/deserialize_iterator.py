@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class DeserializeIterator(Op):
         return op._build(scope, (resource_handle, serialized), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def deserialize_iterator(
     resource_handle: TensorOperand[TResource],
     serialized: TensorOperand[TVariant],

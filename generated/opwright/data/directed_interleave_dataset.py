@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -212,7 +212,7 @@ DEFAULTS = DirectedInterleaveDataset.Options()
 MERGE = DirectedInterleaveDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def directed_interleave_dataset(
     selector_input_dataset: TensorOperand[TVariant],
     data_input_datasets: Sequence[TensorOperand[TVariant]],

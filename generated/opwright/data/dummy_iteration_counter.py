@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -102,7 +102,7 @@ class DummyIterationCounter(TensorOp[TResource]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dummy_iteration_counter(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:

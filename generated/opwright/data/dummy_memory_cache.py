@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -105,7 +105,7 @@ class DummyMemoryCache(TensorOp[TResource]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dummy_memory_cache(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ class FilterByLastComponentDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def filter_by_last_component_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

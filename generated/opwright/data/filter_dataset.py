@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -219,7 +219,7 @@ DEFAULTS = FilterDataset.Options()
 MERGE = FilterDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def filter_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

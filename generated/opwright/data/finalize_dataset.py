@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ DEFAULTS = FinalizeDataset.Options()
 MERGE = FinalizeDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def finalize_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

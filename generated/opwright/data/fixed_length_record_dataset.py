@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -221,7 +221,7 @@ DEFAULTS = FixedLengthRecordDataset.Options()
 MERGE = FixedLengthRecordDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def fixed_length_record_dataset(
     filenames: StringOperand,
     header_bytes: Operand[TInt64],

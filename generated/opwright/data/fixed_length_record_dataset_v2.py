@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -238,7 +238,7 @@ DEFAULTS = FixedLengthRecordDatasetV2.Options()
 MERGE = FixedLengthRecordDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def fixed_length_record_dataset_v2(
     filenames: StringOperand,
     header_bytes: Operand[TInt64],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -216,7 +216,7 @@ DEFAULTS = FlatMapDataset.Options()
 MERGE = FlatMapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def flat_map_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -244,7 +244,7 @@ DEFAULTS = GeneratorDataset.Options()
 MERGE = GeneratorDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def generator_dataset(
     init_func_other_args: Sequence[AnyOperand[AnyDType]],
     next_func_other_args: Sequence[AnyOperand[AnyDType]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -172,7 +172,7 @@ class GetElementAtIndex(Op):
         )
 
 
-@explained
+@describe_missing_args
 def get_element_at_index(
     dataset: TensorOperand[TVariant],
     index: Operand[TInt64],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -112,7 +112,7 @@ class GetOptions(TensorOp[TString]):
         return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def get_options(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -257,7 +257,7 @@ DEFAULTS = GlobalShuffleDataset.Options()
 MERGE = GlobalShuffleDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def global_shuffle_dataset(
     input_dataset: TensorOperand[TVariant],
     seed: Operand[TInt64],

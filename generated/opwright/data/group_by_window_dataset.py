@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -259,7 +259,7 @@ DEFAULTS = GroupByWindowDataset.Options()
 MERGE = GroupByWindowDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def group_by_window_dataset(
     input_dataset: TensorOperand[TVariant],
     key_func_other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ DEFAULTS = IgnoreErrorsDataset.Options()
 MERGE = IgnoreErrorsDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def ignore_errors_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -264,7 +264,7 @@ DEFAULTS = IndexFlatMapDataset.Options()
 MERGE = IndexFlatMapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def index_flat_map_dataset(
     input_dataset: TensorOperand[TVariant],
     map_func_other_args: Sequence[AnyOperand[AnyDType]],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -259,7 +259,7 @@ DEFAULTS = InterleaveDataset.Options()
 MERGE = InterleaveDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def interleave_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ class Iterator(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def iterator(
     shared_name: StringLike,
     container: StringLike,

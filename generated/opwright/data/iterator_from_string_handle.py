@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -187,7 +187,7 @@ DEFAULTS = IteratorFromStringHandle.Options()
 MERGE = IteratorFromStringHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def iterator_from_string_handle(
     string_handle: StringOperand,
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ DEFAULTS = IteratorFromStringHandleV2.Options()
 MERGE = IteratorFromStringHandleV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def iterator_from_string_handle_v2(
     string_handle: StringOperand,
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class IteratorGetDevice(TensorOp[TString]):
         return op._build(scope, (resource,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def iterator_get_device(
     resource: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -113,7 +113,7 @@ class IteratorGetModelProto(TensorOp[TString]):
         return op._build(scope, (iterator,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def iterator_get_model_proto(
     iterator: TensorOperand[TResource],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class IteratorGetNext(Op):
         )
 
 
-@explained
+@describe_missing_args
 def iterator_get_next(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def iterator_get_next_as_optional(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class IteratorGetNextSync(Op):
         )
 
 
-@explained
+@describe_missing_args
 def iterator_get_next_sync(
     iterator: TensorOperand[TResource],
     output_types: Sequence[AnyDTypeLike],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class IteratorToStringHandle(TensorOp[TString]):
         return op._build(scope, (resource_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def iterator_to_string_handle(
     resource_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ class IteratorV2(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def iterator_v2(
     shared_name: StringLike,
     container: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ class LatencyStatsDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def latency_stats_dataset(
     input_dataset: TensorOperand[TVariant],
     tag: StringOperand,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -292,7 +292,7 @@ DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
 MERGE = LegacyParallelInterleaveDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def legacy_parallel_interleave_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -202,7 +202,7 @@ DEFAULTS = ListDataset.Options()
 MERGE = ListDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def list_dataset(
     tensors: Sequence[AnyOperand[AnyDType]],
     output_types: Sequence[AnyDTypeLike],

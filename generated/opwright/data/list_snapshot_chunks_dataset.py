@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class ListSnapshotChunksDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def list_snapshot_chunks_dataset(
     snapshot_path: StringOperand,
     output_types: Sequence[AnyDTypeLike],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class LMDBDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def lmdb_dataset(
     filenames: StringOperand,
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -214,7 +214,7 @@ DEFAULTS = LoadDataset.Options()
 MERGE = LoadDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_dataset(
     path: StringOperand,
     reader_func_other_args: Sequence[AnyOperand[AnyDType]],

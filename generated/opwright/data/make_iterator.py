@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -119,7 +119,7 @@ class MakeIterator(Op):
         return op._build(scope, (dataset, iterator), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def make_iterator(
     dataset: TensorOperand[TVariant],
     iterator: TensorOperand[TResource],

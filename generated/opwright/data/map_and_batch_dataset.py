@@ -23,8 +23,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -281,7 +281,7 @@ DEFAULTS = MapAndBatchDataset.Options()
 MERGE = MapAndBatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_and_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -273,7 +273,7 @@ DEFAULTS = MapDataset.Options()
 MERGE = MapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -123,7 +123,7 @@ class MatchingFilesDataset(TensorOp[TVariant]):
         return op._build(scope, (patterns,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matching_files_dataset(
     patterns: StringOperand,
     *_surplus: Never,

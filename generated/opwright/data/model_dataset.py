@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -217,7 +217,7 @@ DEFAULTS = ModelDataset.Options()
 MERGE = ModelDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def model_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -177,7 +177,7 @@ class MultiDeviceIterator(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def multi_device_iterator(
     devices: Sequence[StringLike],
     shared_name: StringLike,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ DEFAULTS = MultiDeviceIteratorFromStringHandle.Options()
 MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def multi_device_iterator_from_string_handle(
     string_handle: StringOperand,
     *_surplus: Never,

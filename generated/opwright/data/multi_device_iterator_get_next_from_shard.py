@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -196,7 +196,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         )
 
 
-@explained
+@describe_missing_args
 def multi_device_iterator_get_next_from_shard(
     multi_device_iterator: TensorOperand[TResource],
     shard_num: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         )
 
 
-@explained
+@describe_missing_args
 def multi_device_iterator_init(
     dataset: TensorOperand[TVariant],
     multi_device_iterator: TensorOperand[TResource],

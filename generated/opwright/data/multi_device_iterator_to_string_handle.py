@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -124,7 +124,7 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
         return op._build(scope, (multi_device_iterator,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def multi_device_iterator_to_string_handle(
     multi_device_iterator: TensorOperand[TResource],
     *_surplus: Never,

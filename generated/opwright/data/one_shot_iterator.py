@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -214,7 +214,7 @@ DEFAULTS = OneShotIterator.Options()
 MERGE = OneShotIterator.Options.merge
 
 
-@explained
+@describe_missing_args
 def one_shot_iterator(
     dataset_factory: FunctionLike,
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -201,7 +201,7 @@ DEFAULTS = OptimizeDataset.Options()
 MERGE = OptimizeDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def optimize_dataset(
     input_dataset: TensorOperand[TVariant],
     optimizations: StringOperand,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -225,7 +225,7 @@ DEFAULTS = OptimizeDatasetV2.Options()
 MERGE = OptimizeDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def optimize_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     optimizations_enabled: StringOperand,

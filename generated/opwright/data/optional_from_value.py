@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -121,7 +121,7 @@ class OptionalFromValue(TensorOp[TVariant]):
         return op._build(scope, (components,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def optional_from_value(
     components: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -145,7 +145,7 @@ class OptionalGetValue(Op):
         )
 
 
-@explained
+@describe_missing_args
 def optional_get_value(
     optional: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

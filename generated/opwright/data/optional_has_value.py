@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class OptionalHasValue(TensorOp[TBool]):
         return op._build(scope, (optional,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def optional_has_value(
     optional: TensorOperand[TVariant],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = OptionsDataset.Options()
 MERGE = OptionsDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def options_dataset(
     input_dataset: TensorOperand[TVariant],
     serialized_options: StringLike,

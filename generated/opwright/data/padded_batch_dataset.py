@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -229,7 +229,7 @@ DEFAULTS = PaddedBatchDataset.Options()
 MERGE = PaddedBatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def padded_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

@@ -23,8 +23,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -263,7 +263,7 @@ DEFAULTS = PaddedBatchDatasetV2.Options()
 MERGE = PaddedBatchDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def padded_batch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

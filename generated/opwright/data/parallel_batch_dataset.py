@@ -23,8 +23,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -273,7 +273,7 @@ DEFAULTS = ParallelBatchDataset.Options()
 MERGE = ParallelBatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -256,7 +256,7 @@ DEFAULTS = ParallelFilterDataset.Options()
 MERGE = ParallelFilterDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_filter_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -294,7 +294,7 @@ DEFAULTS = ParallelInterleaveDataset.Options()
 MERGE = ParallelInterleaveDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_interleave_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -279,7 +279,7 @@ DEFAULTS = ParallelInterleaveDatasetV2.Options()
 MERGE = ParallelInterleaveDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_interleave_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

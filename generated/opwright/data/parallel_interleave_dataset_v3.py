@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -280,7 +280,7 @@ DEFAULTS = ParallelInterleaveDatasetV3.Options()
 MERGE = ParallelInterleaveDatasetV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_interleave_dataset_v3(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -320,7 +320,7 @@ DEFAULTS = ParallelInterleaveDatasetV4.Options()
 MERGE = ParallelInterleaveDatasetV4.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_interleave_dataset_v4(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

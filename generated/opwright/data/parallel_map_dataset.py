@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -281,7 +281,7 @@ DEFAULTS = ParallelMapDataset.Options()
 MERGE = ParallelMapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_map_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -309,7 +309,7 @@ DEFAULTS = ParallelMapDatasetV2.Options()
 MERGE = ParallelMapDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def parallel_map_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -307,7 +307,7 @@ DEFAULTS = ParseExampleDataset.Options()
 MERGE = ParseExampleDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def parse_example_dataset(
     input_dataset: TensorOperand[TVariant],
     num_parallel_calls: Operand[TInt64],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -317,7 +317,7 @@ DEFAULTS = ParseExampleDatasetV2.Options()
 MERGE = ParseExampleDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def parse_example_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     num_parallel_calls: Operand[TInt64],

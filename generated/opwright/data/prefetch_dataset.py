@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -261,7 +261,7 @@ DEFAULTS = PrefetchDataset.Options()
 MERGE = PrefetchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def prefetch_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

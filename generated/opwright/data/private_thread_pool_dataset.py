@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def private_thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     num_threads: Operand[TInt64],

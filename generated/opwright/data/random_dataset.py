@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -217,7 +217,7 @@ DEFAULTS = RandomDataset.Options()
 MERGE = RandomDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_dataset(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],

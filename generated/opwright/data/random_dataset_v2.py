@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -250,7 +250,7 @@ DEFAULTS = RandomDatasetV2.Options()
 MERGE = RandomDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_dataset_v2(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -251,7 +251,7 @@ DEFAULTS = RangeDataset.Options()
 MERGE = RangeDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def range_dataset(
     start: Operand[TInt64],
     stop: Operand[TInt64],

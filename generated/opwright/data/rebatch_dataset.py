@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ DEFAULTS = RebatchDataset.Options()
 MERGE = RebatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def rebatch_dataset(
     input_dataset: TensorOperand[TVariant],
     num_replicas: Operand[TInt64],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -185,7 +185,7 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def rebatch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     batch_sizes: Operand[TInt64],

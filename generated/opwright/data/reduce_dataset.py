@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ DEFAULTS = ReduceDataset.Options()
 MERGE = ReduceDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def reduce_dataset(
     input_dataset: TensorOperand[TVariant],
     initial_state: Sequence[AnyOperand[AnyDType]],

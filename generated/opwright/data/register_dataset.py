@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -216,7 +216,7 @@ DEFAULTS = RegisterDataset.Options()
 MERGE = RegisterDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def register_dataset(
     dataset: TensorOperand[TVariant],
     address: StringOperand,

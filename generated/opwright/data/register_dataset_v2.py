@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -240,7 +240,7 @@ DEFAULTS = RegisterDatasetV2.Options()
 MERGE = RegisterDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def register_dataset_v2(
     dataset: TensorOperand[TVariant],
     address: StringOperand,

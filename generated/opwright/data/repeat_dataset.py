@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -213,7 +213,7 @@ DEFAULTS = RepeatDataset.Options()
 MERGE = RepeatDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def repeat_dataset(
     input_dataset: TensorOperand[TVariant],
     count: Operand[TInt64],

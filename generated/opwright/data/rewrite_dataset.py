@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ class RewriteDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def rewrite_dataset(
     input_dataset: TensorOperand[TVariant],
     rewrite_name: StringOperand,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -186,7 +186,7 @@ class SamplingDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def sampling_dataset(
     input_dataset: TensorOperand[TVariant],
     rate: Operand[TFloat32],

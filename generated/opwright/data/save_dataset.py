@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -207,7 +207,7 @@ DEFAULTS = SaveDataset.Options()
 MERGE = SaveDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def save_dataset(
     input_dataset: TensorOperand[TVariant],
     path: StringOperand,

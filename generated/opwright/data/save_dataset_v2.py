@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -235,7 +235,7 @@ DEFAULTS = SaveDatasetV2.Options()
 MERGE = SaveDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def save_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     path: StringOperand,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ DEFAULTS = ScanDataset.Options()
 MERGE = ScanDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def scan_dataset(
     input_dataset: TensorOperand[TVariant],
     initial_state: Sequence[AnyOperand[AnyDType]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -177,7 +177,7 @@ DEFAULTS = SerializeIterator.Options()
 MERGE = SerializeIterator.Options.merge
 
 
-@explained
+@describe_missing_args
 def serialize_iterator(
     resource_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -171,7 +171,7 @@ class SetStatsAggregatorDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def set_stats_aggregator_dataset(
     input_dataset: TensorOperand[TVariant],
     stats_aggregator: TensorOperand[TResource],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -244,7 +244,7 @@ DEFAULTS = ShardDataset.Options()
 MERGE = ShardDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_shards: Operand[TInt64],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -269,7 +269,7 @@ DEFAULTS = ShuffleAndRepeatDataset.Options()
 MERGE = ShuffleAndRepeatDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def shuffle_and_repeat_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -277,7 +277,7 @@ DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
 MERGE = ShuffleAndRepeatDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def shuffle_and_repeat_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

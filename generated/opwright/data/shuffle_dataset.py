@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -250,7 +250,7 @@ DEFAULTS = ShuffleDataset.Options()
 MERGE = ShuffleDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def shuffle_dataset(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

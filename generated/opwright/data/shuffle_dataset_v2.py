@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -220,7 +220,7 @@ DEFAULTS = ShuffleDatasetV2.Options()
 MERGE = ShuffleDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def shuffle_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

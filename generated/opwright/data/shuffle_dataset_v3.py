@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -276,7 +276,7 @@ DEFAULTS = ShuffleDatasetV3.Options()
 MERGE = ShuffleDatasetV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def shuffle_dataset_v3(
     input_dataset: TensorOperand[TVariant],
     buffer_size: Operand[TInt64],

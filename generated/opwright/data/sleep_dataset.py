@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -166,7 +166,7 @@ class SleepDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def sleep_dataset(
     input_dataset: TensorOperand[TVariant],
     sleep_microseconds: Operand[TInt64],

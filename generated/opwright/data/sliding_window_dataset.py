@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -241,7 +241,7 @@ DEFAULTS = SlidingWindowDataset.Options()
 MERGE = SlidingWindowDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def sliding_window_dataset(
     input_dataset: TensorOperand[TVariant],
     window_size: Operand[TInt64],

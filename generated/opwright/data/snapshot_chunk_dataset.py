@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -196,7 +196,7 @@ DEFAULTS = SnapshotChunkDataset.Options()
 MERGE = SnapshotChunkDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def snapshot_chunk_dataset(
     chunk_file: StringOperand,
     output_types: Sequence[AnyDTypeLike],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -397,7 +397,7 @@ DEFAULTS = SnapshotDataset.Options()
 MERGE = SnapshotDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def snapshot_dataset(
     input_dataset: TensorOperand[TVariant],
     path: StringOperand,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ DEFAULTS = SnapshotDatasetReader.Options()
 MERGE = SnapshotDatasetReader.Options.merge
 
 
-@explained
+@describe_missing_args
 def snapshot_dataset_reader(
     shard_dir: StringOperand,
     start_index: Operand[TInt64],

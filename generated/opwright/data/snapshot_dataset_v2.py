@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -317,7 +317,7 @@ DEFAULTS = SnapshotDatasetV2.Options()
 MERGE = SnapshotDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def snapshot_dataset_v2(
     input_dataset: TensorOperand[TVariant],
     path: StringOperand,

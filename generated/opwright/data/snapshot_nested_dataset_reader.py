@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def snapshot_nested_dataset_reader(
     inputs: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],

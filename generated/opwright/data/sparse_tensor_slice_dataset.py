@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         return op._build(scope, (indices, values, dense_shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_tensor_slice_dataset(
     indices: Operand[TInt64],
     values: AnyOperand[Uvalues],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ class SqlDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def sql_dataset(
     driver_name: StringOperand,
     data_source_name: StringOperand,

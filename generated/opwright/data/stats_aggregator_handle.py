@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ DEFAULTS = StatsAggregatorHandle.Options()
 MERGE = StatsAggregatorHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def stats_aggregator_handle(
     *_surplus: Never,
     container: StringLike = "",

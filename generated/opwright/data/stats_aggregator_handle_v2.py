@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -170,7 +170,7 @@ DEFAULTS = StatsAggregatorHandleV2.Options()
 MERGE = StatsAggregatorHandleV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def stats_aggregator_handle_v2(
     *_surplus: Never,
     container: StringLike = "",

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class StatsAggregatorSetSummaryWriter(Op):
         return op._build(scope, (stats_aggregator, summary), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stats_aggregator_set_summary_writer(
     stats_aggregator: TensorOperand[TResource],
     summary: TensorOperand[TResource],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -209,7 +209,7 @@ DEFAULTS = TakeDataset.Options()
 MERGE = TakeDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def take_dataset(
     input_dataset: TensorOperand[TVariant],
     count: Operand[TInt64],

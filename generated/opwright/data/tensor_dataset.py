@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -187,7 +187,7 @@ DEFAULTS = TensorDataset.Options()
 MERGE = TensorDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_dataset(
     components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -235,7 +235,7 @@ DEFAULTS = TensorSliceDataset.Options()
 MERGE = TensorSliceDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_slice_dataset(
     components: Sequence[AnyOperand[AnyDType]],
     output_shapes: Sequence[ShapeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -199,7 +199,7 @@ DEFAULTS = TextLineDataset.Options()
 MERGE = TextLineDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def text_line_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,

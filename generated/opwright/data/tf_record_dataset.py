@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -202,7 +202,7 @@ DEFAULTS = TFRecordDataset.Options()
 MERGE = TFRecordDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def tf_record_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,

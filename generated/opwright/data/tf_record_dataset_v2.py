@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -220,7 +220,7 @@ DEFAULTS = TFRecordDatasetV2.Options()
 MERGE = TFRecordDatasetV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def tf_record_dataset_v2(
     filenames: StringOperand,
     compression_type: StringOperand,

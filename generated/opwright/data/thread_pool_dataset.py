@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -156,7 +156,7 @@ class ThreadPoolDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     thread_pool: TensorOperand[TResource],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -204,7 +204,7 @@ DEFAULTS = ThreadPoolHandle.Options()
 MERGE = ThreadPoolHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def thread_pool_handle(
     num_threads: int,
     display_name: StringLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -197,7 +197,7 @@ DEFAULTS = UnbatchDataset.Options()
 MERGE = UnbatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def unbatch_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

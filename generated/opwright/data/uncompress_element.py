@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -147,7 +147,7 @@ class UncompressElement(Op):
         )
 
 
-@explained
+@describe_missing_args
 def uncompress_element(
     compressed: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ DEFAULTS = UniqueDataset.Options()
 MERGE = UniqueDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def unique_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -220,7 +220,7 @@ DEFAULTS = WeightedFlatMapDataset.Options()
 MERGE = WeightedFlatMapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def weighted_flat_map_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     weights: Sequence[Operand[TFloat64]],

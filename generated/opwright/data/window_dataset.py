@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -258,7 +258,7 @@ DEFAULTS = WindowDataset.Options()
 MERGE = WindowDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def window_dataset(
     input_dataset: TensorOperand[TVariant],
     size: Operand[TInt64],

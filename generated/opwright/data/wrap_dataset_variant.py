@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class WrapDatasetVariant(TensorOp[TVariant]):
         return op._build(scope, (input_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def wrap_dataset_variant(
     input_handle: TensorOperand[TVariant],
     *_surplus: Never,

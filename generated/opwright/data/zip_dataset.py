@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ DEFAULTS = ZipDataset.Options()
 MERGE = ZipDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def zip_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     output_types: Sequence[AnyDTypeLike],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TBool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -184,7 +184,7 @@ DEFAULTS = Assert.Options()
 MERGE = Assert.Options.merge
 
 
-@explained
+@describe_missing_args
 def assert_(
     condition: Operand[TBool],
     data: Sequence[AnyOperand[AnyDType]],

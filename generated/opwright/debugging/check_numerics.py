@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -141,7 +141,7 @@ class CheckNumerics(TensorOp[T]):
         return op._build(scope, (tensor,), {"message": message}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def check_numerics(
     tensor: Operand[U],
     message: StringLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class CheckNumericsV2(TensorOp[T]):
         return op._build(scope, (tensor,), {"message": message}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def check_numerics_v2(
     tensor: Operand[U],
     message: StringLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = CopyHost.Options()
 MERGE = CopyHost.Options.merge
 
 
-@explained
+@describe_missing_args
 def copy_host(
     input: AnyOperand[U],
     *_surplus: Never,

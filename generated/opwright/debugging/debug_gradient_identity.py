@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -109,7 +109,7 @@ class DebugGradientIdentity(TensorOp[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def debug_gradient_identity(
     input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class DebugGradientRefIdentity(TensorOp[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def debug_gradient_ref_identity(
     input: TensorOperand[U],
     *_surplus: Never,

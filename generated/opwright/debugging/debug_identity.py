@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ DEFAULTS = DebugIdentity.Options()
 MERGE = DebugIdentity.Options.merge
 
 
-@explained
+@describe_missing_args
 def debug_identity(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ DEFAULTS = DebugIdentityV2.Options()
 MERGE = DebugIdentityV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def debug_identity_v2(
     input: AnyOperand[U],
     *_surplus: Never,

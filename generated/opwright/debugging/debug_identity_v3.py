@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ DEFAULTS = DebugIdentityV3.Options()
 MERGE = DebugIdentityV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def debug_identity_v3(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -212,7 +212,7 @@ DEFAULTS = DebugNanCount.Options()
 MERGE = DebugNanCount.Options.merge
 
 
-@explained
+@describe_missing_args
 def debug_nan_count(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -290,7 +290,7 @@ DEFAULTS = DebugNumericSummary.Options()
 MERGE = DebugNumericSummary.Options.merge
 
 
-@explained
+@describe_missing_args
 def debug_numeric_summary(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -269,7 +269,7 @@ def debug_numeric_summary_v2(
 ) -> Output[UOutputDtype]: ...
 
 
-@explained
+@describe_missing_args
 def debug_numeric_summary_v2(
     input: AnyOperand[U],
     *_surplus: Never,

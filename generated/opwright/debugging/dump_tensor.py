@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ class DumpTensor(Op):
         )
 
 
-@explained
+@describe_missing_args
 def dump_tensor(
     tensor_data: AnyOperand[U],
     log_dir_path: StringLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -199,7 +199,7 @@ DEFAULTS = Print.Options()
 MERGE = Print.Options.merge
 
 
-@explained
+@describe_missing_args
 def print(
     input: AnyOperand[V],
     data: Sequence[AnyOperand[AnyDType]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -167,7 +167,7 @@ DEFAULTS = PrintV2.Options()
 MERGE = PrintV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def print_v2(
     input: StringOperand,
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class CopyToMesh(TensorOp[T]):
         return op._build(scope, (input,), {"mesh": mesh}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def copy_to_mesh(
     input: AnyOperand[U],
     mesh: StringLike,

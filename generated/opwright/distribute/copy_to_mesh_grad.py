@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -131,7 +131,7 @@ class CopyToMeshGrad(TensorOp[T]):
         return op._build(scope, (input, forward_input), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def copy_to_mesh_grad(
     input: AnyOperand[U],
     forward_input: SameAnyOperand[U],

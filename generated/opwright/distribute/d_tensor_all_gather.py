@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class DTensorAllGather(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_all_gather(
     input: Operand[U],
     input_layout: StringLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -176,7 +176,7 @@ class DTensorAllReduce(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_all_reduce(
     input: Operand[U],
     group_assignment: Operand[TInt32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ class DTensorAllScatter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_all_scatter(
     input: AnyOperand[U],
     input_layout: StringLike,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class DTensorAllToAll(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_all_to_all(
     input: Operand[U],
     input_layout: StringLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -187,7 +187,7 @@ class DTensorReduceScatter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_reduce_scatter(
     input: Operand[U],
     group_assignment: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -98,7 +98,7 @@ class DTensorSetGlobalTPUArray(Op):
         return op._build(scope, (topology,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def d_tensor_set_global_tpu_array(
     topology: StringOperand,
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = Recv.Options()
 MERGE = Recv.Options.merge
 
 
-@explained
+@describe_missing_args
 def recv(
     tensor_type: type[UensorType] | DTypeLike,
     tensor_name: StringLike,

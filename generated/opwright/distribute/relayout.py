@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -127,7 +127,7 @@ class Relayout(TensorOp[T]):
         return op._build(scope, (input,), {"layout": layout}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def relayout(
     input: AnyOperand[U],
     layout: StringLike,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -119,7 +119,7 @@ class RelayoutLike(TensorOp[T]):
         return op._build(scope, (input, layout_input), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def relayout_like(
     input: AnyOperand[V],
     layout_input: AnyOperand[UU],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -177,7 +177,7 @@ class RpcCall(Op):
         )
 
 
-@explained
+@describe_missing_args
 def rpc_call(
     client: TensorOperand[TResource],
     method_name: StringOperand,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class RpcCheckStatus(Op):
         return op._build(scope, (status_or,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rpc_check_status(
     status_or: TensorOperand[TResource],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -215,7 +215,7 @@ DEFAULTS = RpcClient.Options()
 MERGE = RpcClient.Options.merge
 
 
-@explained
+@describe_missing_args
 def rpc_client(
     server_address: StringOperand,
     timeout_in_ms: Operand[TInt64],

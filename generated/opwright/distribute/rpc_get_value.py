@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class RpcGetValue(Op):
         return op._build(scope, (status_or,), {"Tout": Tout}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rpc_get_value(
     status_or: TensorOperand[TResource],
     Tout: Sequence[AnyDTypeLike],

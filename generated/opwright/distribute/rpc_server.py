@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class RpcServer(TensorOp[TResource]):
         return op._build(scope, (server_address,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rpc_server(
     server_address: StringOperand,
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -188,7 +188,7 @@ DEFAULTS = RpcServerRegister.Options()
 MERGE = RpcServerRegister.Options.merge
 
 
-@explained
+@describe_missing_args
 def rpc_server_register(
     server: TensorOperand[TResource],
     method_name: StringOperand,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -105,7 +105,7 @@ class RpcServerStart(Op):
         return op._build(scope, (server,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rpc_server_start(
     server: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = Send.Options()
 MERGE = Send.Options.merge
 
 
-@explained
+@describe_missing_args
 def send(
     tensor: AnyOperand[U],
     tensor_name: StringLike,

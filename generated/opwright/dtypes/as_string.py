@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ DEFAULTS = AsString.Options()
 MERGE = AsString.Options.merge
 
 
-@explained
+@describe_missing_args
 def as_string(
     input: AnyOperand[U],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class Bitcast(TensorOp[Type]):
         return op._build(scope, (input,), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bitcast(
     input: Operand[U],
     type_: type[Uype] | DTypeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ DEFAULTS = Cast.Options()
 MERGE = Cast.Options.merge
 
 
-@explained
+@describe_missing_args
 def cast(
     x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,

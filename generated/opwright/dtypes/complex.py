@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -186,7 +186,7 @@ def complex(
 ) -> Output[Uout]: ...
 
 
-@explained
+@describe_missing_args
 def complex(
     real: Operand[U],
     imag: SameOperand[U],

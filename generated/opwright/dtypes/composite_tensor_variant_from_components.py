@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
         return op._build(scope, (components,), {"metadata": metadata}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def composite_tensor_variant_from_components(
     components: Sequence[AnyOperand[AnyDType]],
     metadata: StringLike,

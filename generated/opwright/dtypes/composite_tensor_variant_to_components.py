@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class CompositeTensorVariantToComponents(Op):
         )
 
 
-@explained
+@describe_missing_args
 def composite_tensor_variant_to_components(
     encoded: TensorOperand[TVariant],
     metadata: StringLike,

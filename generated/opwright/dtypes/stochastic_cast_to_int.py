@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ class StochasticCastToInt(TensorOp[Tout]):
         )
 
 
-@explained
+@describe_missing_args
 def stochastic_cast_to_int(
     input: Operand[Uin],
     key: Operand[TUint64],

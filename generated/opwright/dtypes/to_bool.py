@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -108,7 +108,7 @@ class ToBool(TensorOp[TBool]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def to_bool(
     input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_aggregate_stats(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -140,7 +140,7 @@ class BoostedTreesBucketize(Op):
         return op._build(scope, (float_values, bucket_boundaries), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def boosted_trees_bucketize(
     float_values: Sequence[Operand[TFloat32]],
     bucket_boundaries: Sequence[Operand[TFloat32]],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -316,7 +316,7 @@ DEFAULTS = BoostedTreesCalculateBestFeatureSplit.Options()
 MERGE = BoostedTreesCalculateBestFeatureSplit.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_calculate_best_feature_split(
     node_id_range: Operand[TInt32],
     stats_summary: Operand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -324,7 +324,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_calculate_best_feature_split_v2(
     node_id_range: Operand[TInt32],
     stats_summaries_list: Sequence[Operand[TFloat32]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -269,7 +269,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_calculate_best_gains_per_feature(
     node_id_range: Operand[TInt32],
     stats_summary_list: Sequence[Operand[TFloat32]],

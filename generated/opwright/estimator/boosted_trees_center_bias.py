@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_center_bias(
     tree_ensemble_handle: TensorOperand[TResource],
     mean_gradients: Operand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -153,7 +153,7 @@ class BoostedTreesCreateEnsemble(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_create_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     stamp_token: Operand[TInt64],

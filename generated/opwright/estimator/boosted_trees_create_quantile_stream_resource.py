@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -196,7 +196,7 @@ DEFAULTS = BoostedTreesCreateQuantileStreamResource.Options()
 MERGE = BoostedTreesCreateQuantileStreamResource.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_create_quantile_stream_resource(
     quantile_stream_resource_handle: TensorOperand[TResource],
     epsilon: Operand[TFloat32],

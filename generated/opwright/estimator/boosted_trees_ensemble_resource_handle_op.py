@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ DEFAULTS = BoostedTreesEnsembleResourceHandleOp.Options()
 MERGE = BoostedTreesEnsembleResourceHandleOp.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_ensemble_resource_handle_op(
     *_surplus: Never,
     container: StringLike = "",

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -163,7 +163,7 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_example_debug_outputs(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -138,7 +138,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_flush_quantile_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -172,7 +172,7 @@ class BoostedTreesGetEnsembleStates(Op):
         return op._build(scope, (tree_ensemble_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def boosted_trees_get_ensemble_states(
     tree_ensemble_handle: TensorOperand[TResource],
     *_surplus: Never,

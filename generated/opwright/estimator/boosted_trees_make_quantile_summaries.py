@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -147,7 +147,7 @@ class BoostedTreesMakeQuantileSummaries(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_make_quantile_summaries(
     float_values: Sequence[Operand[TFloat32]],
     example_weights: Operand[TFloat32],

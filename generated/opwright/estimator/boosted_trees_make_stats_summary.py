@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -192,7 +192,7 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_make_stats_summary(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_predict(
     tree_ensemble_handle: TensorOperand[TResource],
     bucketized_features: Sequence[Operand[TInt32]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_quantile_stream_resource_add_summaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     summaries: Sequence[Operand[TFloat32]],

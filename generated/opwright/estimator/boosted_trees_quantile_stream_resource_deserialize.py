@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_quantile_stream_resource_deserialize(
     quantile_stream_resource_handle: TensorOperand[TResource],
     bucket_boundaries: Sequence[Operand[TFloat32]],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ DEFAULTS = BoostedTreesQuantileStreamResourceFlush.Options()
 MERGE = BoostedTreesQuantileStreamResourceFlush.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_quantile_stream_resource_flush(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_buckets: Operand[TInt64],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     quantile_stream_resource_handle: TensorOperand[TResource],
     num_features: int,

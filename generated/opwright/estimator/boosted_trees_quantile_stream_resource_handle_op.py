@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = BoostedTreesQuantileStreamResourceHandleOp.Options()
 MERGE = BoostedTreesQuantileStreamResourceHandleOp.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_quantile_stream_resource_handle_op(
     *_surplus: Never,
     container: StringLike = "",

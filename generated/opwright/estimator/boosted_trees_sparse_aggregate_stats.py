@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -241,7 +241,7 @@ class BoostedTreesSparseAggregateStats(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_sparse_aggregate_stats(
     node_ids: Operand[TInt32],
     gradients: Operand[TFloat32],

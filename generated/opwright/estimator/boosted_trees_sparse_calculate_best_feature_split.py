@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -344,7 +344,7 @@ DEFAULTS = BoostedTreesSparseCalculateBestFeatureSplit.Options()
 MERGE = BoostedTreesSparseCalculateBestFeatureSplit.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_sparse_calculate_best_feature_split(
     node_id_range: Operand[TInt32],
     stats_summary_indices: Operand[TInt32],

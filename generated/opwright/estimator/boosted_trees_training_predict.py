@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -222,7 +222,7 @@ class BoostedTreesTrainingPredict(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_training_predict(
     tree_ensemble_handle: TensorOperand[TResource],
     cached_tree_ids: Operand[TInt32],

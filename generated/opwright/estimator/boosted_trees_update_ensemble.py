@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -234,7 +234,7 @@ class BoostedTreesUpdateEnsemble(Op):
         )
 
 
-@explained
+@describe_missing_args
 def boosted_trees_update_ensemble(
     tree_ensemble_handle: TensorOperand[TResource],
     feature_ids: Operand[TInt32],

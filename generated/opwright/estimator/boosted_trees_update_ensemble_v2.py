@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -289,7 +289,7 @@ DEFAULTS = BoostedTreesUpdateEnsembleV2.Options()
 MERGE = BoostedTreesUpdateEnsembleV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def boosted_trees_update_ensemble_v2(
     tree_ensemble_handle: TensorOperand[TResource],
     feature_ids: Sequence[Operand[TInt32]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
         return op._build(scope, (tree_ensemble_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def is_boosted_trees_ensemble_initialized(
     tree_ensemble_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -127,7 +127,7 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
         return op._build(scope, (quantile_stream_resource_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def is_boosted_trees_quantile_stream_resource_initialized(
     quantile_stream_resource_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -294,7 +294,7 @@ DEFAULTS = Batch.Options()
 MERGE = Batch.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch(
     in_tensors: Sequence[AnyOperand[AnyDType]],
     num_batch_threads: int,

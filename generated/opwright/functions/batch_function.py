@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -477,7 +477,7 @@ DEFAULTS = BatchFunction.Options()
 MERGE = BatchFunction.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_function(
     in_tensors: Sequence[AnyOperand[AnyDType]],
     captured_tensors: Sequence[AnyOperand[AnyDType]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ DEFAULTS = EagerPyFunc.Options()
 MERGE = EagerPyFunc.Options.merge
 
 
-@explained
+@describe_missing_args
 def eager_py_func(
     input: Sequence[AnyOperand[AnyDType]],
     token: StringLike,

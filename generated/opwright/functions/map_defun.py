@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -218,7 +218,7 @@ DEFAULTS = MapDefun.Options()
 MERGE = MapDefun.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_defun(
     arguments: Sequence[AnyOperand[AnyDType]],
     captured_inputs: Sequence[AnyOperand[AnyDType]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -147,7 +147,7 @@ class MlirPassthroughOp(Op):
         )
 
 
-@explained
+@describe_missing_args
 def mlir_passthrough_op(
     inputs: Sequence[AnyOperand[AnyDType]],
     mlir_module: StringLike,

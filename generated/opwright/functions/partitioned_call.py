@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -225,7 +225,7 @@ DEFAULTS = PartitionedCall.Options()
 MERGE = PartitionedCall.Options.merge
 
 
-@explained
+@describe_missing_args
 def partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],

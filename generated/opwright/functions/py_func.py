@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ class PyFunc(Op):
         )
 
 
-@explained
+@describe_missing_args
 def py_func(
     input: Sequence[AnyOperand[AnyDType]],
     token: StringLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ class RemoteCall(Op):
         return op._build(scope, (target, args), {"Tout": Tout, "f": f}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def remote_call(
     target: StringOperand,
     args: Sequence[AnyOperand[AnyDType]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -228,7 +228,7 @@ DEFAULTS = StatefulPartitionedCall.Options()
 MERGE = StatefulPartitionedCall.Options.merge
 
 
-@explained
+@describe_missing_args
 def stateful_partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ class SymbolicGradient(Op):
         return op._build(scope, (input,), {"Tout": Tout, "f": f}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def symbolic_gradient(
     input: Sequence[AnyOperand[AnyDType]],
     Tout: Sequence[AnyDTypeLike],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -225,7 +225,7 @@ DEFAULTS = Unbatch.Options()
 MERGE = Unbatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def unbatch(
     batched_tensor: AnyOperand[U],
     batch_index: Operand[TInt64],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -225,7 +225,7 @@ DEFAULTS = UnbatchGrad.Options()
 MERGE = UnbatchGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def unbatch_grad(
     original_input: AnyOperand[U],
     batch_index: Operand[TInt64],

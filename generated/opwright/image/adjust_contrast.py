@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class AdjustContrast(TensorOp[TFloat32]):
     "AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def adjust_contrast(
     images: Operand[U],
     contrast_factor: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class AdjustContrastv2(TensorOp[T]):
         return op._build(scope, (images, contrast_factor), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def adjust_contrastv2(
     images: Operand[U],
     contrast_factor: Operand[TFloat32],

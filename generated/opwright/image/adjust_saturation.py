@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -128,7 +128,7 @@ class AdjustSaturation(TensorOp[T]):
         return op._build(scope, (images, scale), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def adjust_saturation(
     images: Operand[U],
     scale: Operand[TFloat32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -288,7 +288,7 @@ DEFAULTS = CombinedNonMaxSuppression.Options()
 MERGE = CombinedNonMaxSuppression.Options.merge
 
 
-@explained
+@describe_missing_args
 def combined_non_max_suppression(
     boxes: Operand[TFloat32],
     scores: Operand[TFloat32],

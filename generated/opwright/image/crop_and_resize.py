@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -244,7 +244,7 @@ DEFAULTS = CropAndResize.Options()
 MERGE = CropAndResize.Options.merge
 
 
-@explained
+@describe_missing_args
 def crop_and_resize(
     image: Operand[U],
     boxes: Operand[TFloat32],

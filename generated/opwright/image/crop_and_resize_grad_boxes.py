@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -206,7 +206,7 @@ DEFAULTS = CropAndResizeGradBoxes.Options()
 MERGE = CropAndResizeGradBoxes.Options.merge
 
 
-@explained
+@describe_missing_args
 def crop_and_resize_grad_boxes(
     grads: Operand[TFloat32],
     image: Operand[U],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -220,7 +220,7 @@ DEFAULTS = CropAndResizeGradImage.Options()
 MERGE = CropAndResizeGradImage.Options.merge
 
 
-@explained
+@describe_missing_args
 def crop_and_resize_grad_image(
     grads: Operand[TFloat32],
     boxes: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -271,7 +271,7 @@ DEFAULTS = DecodeAndCropJpeg.Options()
 MERGE = DecodeAndCropJpeg.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_and_crop_jpeg(
     contents: StringOperand,
     crop_window: Operand[TInt32],

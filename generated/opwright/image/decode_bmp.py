@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ DEFAULTS = DecodeBmp.Options()
 MERGE = DecodeBmp.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_bmp(
     contents: StringOperand,
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class DecodeGif(TensorOp[TUint8]):
         return op._build(scope, (contents,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def decode_gif(
     contents: StringOperand,
     *_surplus: Never,

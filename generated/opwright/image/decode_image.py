@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -257,7 +257,7 @@ def decode_image(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def decode_image(
     contents: StringOperand,
     *_surplus: Never,

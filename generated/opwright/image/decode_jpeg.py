@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -249,7 +249,7 @@ DEFAULTS = DecodeJpeg.Options()
 MERGE = DecodeJpeg.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_jpeg(
     contents: StringOperand,
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -217,7 +217,7 @@ def decode_jxl(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def decode_jxl(
     contents: StringOperand,
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -231,7 +231,7 @@ def decode_png(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def decode_png(
     contents: StringOperand,
     *_surplus: Never,

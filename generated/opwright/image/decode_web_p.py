@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -227,7 +227,7 @@ def decode_web_p(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def decode_web_p(
     contents: StringOperand,
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class DrawBoundingBoxes(TensorOp[T]):
         return op._build(scope, (images, boxes), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def draw_bounding_boxes(
     images: Operand[U],
     boxes: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class DrawBoundingBoxesV2(TensorOp[T]):
         return op._build(scope, (images, boxes, colors), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def draw_bounding_boxes_v2(
     images: Operand[U],
     boxes: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -291,7 +291,7 @@ DEFAULTS = EncodeJpeg.Options()
 MERGE = EncodeJpeg.Options.merge
 
 
-@explained
+@describe_missing_args
 def encode_jpeg(
     image: Operand[TUint8],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -135,7 +135,7 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
         return op._build(scope, (images, quality), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def encode_jpeg_variable_quality(
     images: Operand[TUint8],
     quality: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ DEFAULTS = EncodePng.Options()
 MERGE = EncodePng.Options.merge
 
 
-@explained
+@describe_missing_args
 def encode_png(
     image: Operand[U],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -252,7 +252,7 @@ DEFAULTS = ExtractGlimpse.Options()
 MERGE = ExtractGlimpse.Options.merge
 
 
-@explained
+@describe_missing_args
 def extract_glimpse(
     input: Operand[TFloat32],
     size: Operand[TInt32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -252,7 +252,7 @@ DEFAULTS = ExtractGlimpseV2.Options()
 MERGE = ExtractGlimpseV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def extract_glimpse_v2(
     input: Operand[TFloat32],
     size: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ class ExtractImagePatches(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def extract_image_patches(
     images: Operand[U],
     ksizes: Sequence[int],

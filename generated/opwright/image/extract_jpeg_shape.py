@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ def extract_jpeg_shape(
 ) -> Output[UOutputType]: ...
 
 
-@explained
+@describe_missing_args
 def extract_jpeg_shape(
     contents: StringOperand,
     *_surplus: Never,

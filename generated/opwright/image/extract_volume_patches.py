@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -162,7 +162,7 @@ class ExtractVolumePatches(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def extract_volume_patches(
     input: Operand[U],
     ksizes: Sequence[int],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -250,7 +250,7 @@ DEFAULTS = GenerateBoundingBoxProposals.Options()
 MERGE = GenerateBoundingBoxProposals.Options.merge
 
 
-@explained
+@describe_missing_args
 def generate_bounding_box_proposals(
     scores: Operand[TFloat32],
     bbox_deltas: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -237,7 +237,7 @@ DEFAULTS = ImageProjectiveTransformV2.Options()
 MERGE = ImageProjectiveTransformV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def image_projective_transform_v2(
     images: Operand[UDtype],
     transforms: Operand[TFloat32],

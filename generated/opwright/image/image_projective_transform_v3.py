@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -243,7 +243,7 @@ DEFAULTS = ImageProjectiveTransformV3.Options()
 MERGE = ImageProjectiveTransformV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def image_projective_transform_v3(
     images: Operand[UDtype],
     transforms: Operand[TFloat32],

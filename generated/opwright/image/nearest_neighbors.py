@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -151,7 +151,7 @@ class NearestNeighbors(Op):
         return op._build(scope, (points, centers, k), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def nearest_neighbors(
     points: Operand[TFloat32],
     centers: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -191,7 +191,7 @@ DEFAULTS = NonMaxSuppression.Options()
 MERGE = NonMaxSuppression.Options.merge
 
 
-@explained
+@describe_missing_args
 def non_max_suppression(
     boxes: Operand[TFloat32],
     scores: Operand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -172,7 +172,7 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
         )
 
 
-@explained
+@describe_missing_args
 def non_max_suppression_v2(
     boxes: Operand[U],
     scores: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -187,7 +187,7 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
         )
 
 
-@explained
+@describe_missing_args
 def non_max_suppression_v3(
     boxes: Operand[U],
     scores: SameOperand[U],

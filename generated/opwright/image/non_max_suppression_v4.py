@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -245,7 +245,7 @@ DEFAULTS = NonMaxSuppressionV4.Options()
 MERGE = NonMaxSuppressionV4.Options.merge
 
 
-@explained
+@describe_missing_args
 def non_max_suppression_v4(
     boxes: Operand[U],
     scores: SameOperand[U],

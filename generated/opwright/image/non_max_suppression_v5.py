@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -269,7 +269,7 @@ DEFAULTS = NonMaxSuppressionV5.Options()
 MERGE = NonMaxSuppressionV5.Options.merge
 
 
-@explained
+@describe_missing_args
 def non_max_suppression_v5(
     boxes: Operand[U],
     scores: SameOperand[U],

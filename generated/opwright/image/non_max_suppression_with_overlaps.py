@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
         )
 
 
-@explained
+@describe_missing_args
 def non_max_suppression_with_overlaps(
     overlaps: Operand[TFloat32],
     scores: Operand[TFloat32],

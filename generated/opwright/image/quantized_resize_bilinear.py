@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -258,7 +258,7 @@ DEFAULTS = QuantizedResizeBilinear.Options()
 MERGE = QuantizedResizeBilinear.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantized_resize_bilinear(
     images: Operand[U],
     size: Operand[TInt32],

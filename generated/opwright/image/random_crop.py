@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ MERGE = RandomCrop.Options.merge
     "RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.",
     category=None,
 )
-@explained
+@describe_missing_args
 def random_crop(
     image: Operand[U],
     size: Operand[TInt64],

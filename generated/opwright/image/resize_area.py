@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -200,7 +200,7 @@ DEFAULTS = ResizeArea.Options()
 MERGE = ResizeArea.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_area(
     images: Operand[U],
     size: Operand[TInt32],

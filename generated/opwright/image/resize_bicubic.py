@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -240,7 +240,7 @@ DEFAULTS = ResizeBicubic.Options()
 MERGE = ResizeBicubic.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_bicubic(
     images: Operand[U],
     size: Operand[TInt32],

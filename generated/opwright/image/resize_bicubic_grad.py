@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ DEFAULTS = ResizeBicubicGrad.Options()
 MERGE = ResizeBicubicGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_bicubic_grad(
     grads: Operand[TFloat32],
     original_image: Operand[U],

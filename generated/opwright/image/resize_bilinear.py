@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -237,7 +237,7 @@ DEFAULTS = ResizeBilinear.Options()
 MERGE = ResizeBilinear.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_bilinear(
     images: Operand[U],
     size: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = ResizeBilinearGrad.Options()
 MERGE = ResizeBilinearGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_bilinear_grad(
     grads: Operand[TFloat32],
     original_image: Operand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -235,7 +235,7 @@ DEFAULTS = ResizeNearestNeighbor.Options()
 MERGE = ResizeNearestNeighbor.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_nearest_neighbor(
     images: Operand[U],
     size: Operand[TInt32],

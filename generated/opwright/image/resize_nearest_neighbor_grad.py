@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -214,7 +214,7 @@ DEFAULTS = ResizeNearestNeighborGrad.Options()
 MERGE = ResizeNearestNeighborGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resize_nearest_neighbor_grad(
     grads: Operand[U],
     size: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -319,7 +319,7 @@ DEFAULTS = SampleDistortedBoundingBox.Options()
 MERGE = SampleDistortedBoundingBox.Options.merge
 
 
-@explained
+@describe_missing_args
 def sample_distorted_bounding_box(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],

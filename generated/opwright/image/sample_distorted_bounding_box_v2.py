@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -313,7 +313,7 @@ DEFAULTS = SampleDistortedBoundingBoxV2.Options()
 MERGE = SampleDistortedBoundingBoxV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def sample_distorted_bounding_box_v2(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],

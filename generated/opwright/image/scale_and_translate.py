@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -241,7 +241,7 @@ DEFAULTS = ScaleAndTranslate.Options()
 MERGE = ScaleAndTranslate.Options.merge
 
 
-@explained
+@describe_missing_args
 def scale_and_translate(
     images: Operand[U],
     size: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ DEFAULTS = ScaleAndTranslateGrad.Options()
 MERGE = ScaleAndTranslateGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def scale_and_translate_grad(
     grads: Operand[U],
     original_image: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -298,7 +298,7 @@ DEFAULTS = StatelessSampleDistortedBoundingBox.Options()
 MERGE = StatelessSampleDistortedBoundingBox.Options.merge
 
 
-@explained
+@describe_missing_args
 def stateless_sample_distorted_bounding_box(
     image_size: Operand[U],
     bounding_boxes: Operand[TFloat32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -103,7 +103,7 @@ class DecodeBase64(TensorOp[TString]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def decode_base64(
     input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

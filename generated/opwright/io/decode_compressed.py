@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ DEFAULTS = DecodeCompressed.Options()
 MERGE = DecodeCompressed.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_compressed(
     bytes: StringOperand,
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -237,7 +237,7 @@ DEFAULTS = DecodeCSV.Options()
 MERGE = DecodeCSV.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_csv(
     records: StringOperand,
     record_defaults: Sequence[AnyOperand[AnyDType]],

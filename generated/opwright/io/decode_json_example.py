@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class DecodeJSONExample(TensorOp[TString]):
         return op._build(scope, (json_examples,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def decode_json_example(
     json_examples: StringOperand,
     *_surplus: Never,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -202,7 +202,7 @@ DEFAULTS = DecodePaddedRaw.Options()
 MERGE = DecodePaddedRaw.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_padded_raw(
     input_bytes: StringOperand,
     fixed_length: Operand[TInt32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -257,7 +257,7 @@ DEFAULTS = DecodeProtoV2.Options()
 MERGE = DecodeProtoV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_proto_v2(
     bytes: StringOperand,
     message_type: StringLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = DecodeRaw.Options()
 MERGE = DecodeRaw.Options.merge
 
 
-@explained
+@describe_missing_args
 def decode_raw(
     bytes: StringOperand,
     out_type: type[UOutType] | DTypeLike,

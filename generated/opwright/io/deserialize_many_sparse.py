@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def deserialize_many_sparse(
     serialized_sparse: StringOperand,
     dtype: type[UDtype] | DTypeLike,

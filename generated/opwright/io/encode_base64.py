@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ DEFAULTS = EncodeBase64.Options()
 MERGE = EncodeBase64.Options.merge
 
 
-@explained
+@describe_missing_args
 def encode_base64(
     input: StringOperand,
     *_surplus: Never,

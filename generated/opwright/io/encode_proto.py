@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -218,7 +218,7 @@ DEFAULTS = EncodeProto.Options()
 MERGE = EncodeProto.Options.merge
 
 
-@explained
+@describe_missing_args
 def encode_proto(
     sizes: Operand[TInt32],
     values: Sequence[AnyOperand[AnyDType]],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -118,7 +118,7 @@ class FileSystemSetConfiguration(Op):
         return op._build(scope, (scheme, key, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def file_system_set_configuration(
     scheme: StringOperand,
     key: StringOperand,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -241,7 +241,7 @@ MERGE = FixedLengthRecordReader.Options.merge
     "FixedLengthRecordReader was removed in GraphDef version 26. Use FixedLengthRecordReaderV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def fixed_length_record_reader(
     record_bytes: int,
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -256,7 +256,7 @@ DEFAULTS = FixedLengthRecordReaderV2.Options()
 MERGE = FixedLengthRecordReaderV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def fixed_length_record_reader_v2(
     record_bytes: int,
     *_surplus: Never,

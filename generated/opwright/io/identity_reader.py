@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ MERGE = IdentityReader.Options.merge
     "IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def identity_reader(
     *_surplus: Never,
     container: StringLike = "",

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -175,7 +175,7 @@ DEFAULTS = IdentityReaderV2.Options()
 MERGE = IdentityReaderV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def identity_reader_v2(
     *_surplus: Never,
     container: StringLike = "",

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -175,7 +175,7 @@ DEFAULTS = LMDBReader.Options()
 MERGE = LMDBReader.Options.merge
 
 
-@explained
+@describe_missing_args
 def lmdb_reader(
     *_surplus: Never,
     container: StringLike = "",

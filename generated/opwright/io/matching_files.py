@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class MatchingFiles(TensorOp[TString]):
         return op._build(scope, (pattern,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matching_files(
     pattern: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

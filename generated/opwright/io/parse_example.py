@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -226,7 +226,7 @@ class ParseExample(Op):
         )
 
 
-@explained
+@describe_missing_args
 def parse_example(
     serialized: StringOperand,
     names: StringOperand,

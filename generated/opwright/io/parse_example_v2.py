@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -280,7 +280,7 @@ class ParseExampleV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def parse_example_v2(
     serialized: StringOperand,
     names: StringOperand,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -471,7 +471,7 @@ DEFAULTS = ParseSequenceExample.Options()
 MERGE = ParseSequenceExample.Options.merge
 
 
-@explained
+@describe_missing_args
 def parse_sequence_example(
     serialized: StringOperand,
     debug_name: StringOperand,

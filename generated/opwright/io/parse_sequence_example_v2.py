@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -612,7 +612,7 @@ DEFAULTS = ParseSequenceExampleV2.Options()
 MERGE = ParseSequenceExampleV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def parse_sequence_example_v2(
     serialized: StringOperand,
     debug_name: StringOperand,

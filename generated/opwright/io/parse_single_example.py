@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -228,7 +228,7 @@ class ParseSingleExample(Op):
         )
 
 
-@explained
+@describe_missing_args
 def parse_single_example(
     serialized: StringOperand,
     dense_defaults: Sequence[AnyOperand[AnyDType]],

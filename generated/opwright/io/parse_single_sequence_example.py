@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -409,7 +409,7 @@ DEFAULTS = ParseSingleSequenceExample.Options()
 MERGE = ParseSingleSequenceExample.Options.merge
 
 
-@explained
+@describe_missing_args
 def parse_single_sequence_example(
     serialized: StringOperand,
     feature_list_dense_missing_assumed_empty: StringOperand,

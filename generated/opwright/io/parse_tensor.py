@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class ParseTensor(TensorOp[OutType]):
         return op._build(scope, (serialized,), {"out_type": out_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def parse_tensor(
     serialized: StringOperand,
     out_type: type[UOutType] | DTypeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -105,7 +105,7 @@ class ReadFile(TensorOp[TString]):
         return op._build(scope, (filename,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def read_file(
     filename: StringOperand,
     *_surplus: Never,

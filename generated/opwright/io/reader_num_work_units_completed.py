@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
         return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_num_work_units_completed(
     reader_handle: TensorOperand[TString],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -121,7 +121,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
         return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_num_work_units_completed_v2(
     reader_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class ReaderRead(Op):
         return op._build(scope, (reader_handle, queue_handle), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_read(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],

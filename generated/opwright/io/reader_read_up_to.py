@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class ReaderReadUpTo(Op):
         )
 
 
-@explained
+@describe_missing_args
 def reader_read_up_to(
     reader_handle: TensorOperand[TString],
     queue_handle: TensorOperand[TString],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class ReaderReadUpToV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def reader_read_up_to_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class ReaderReadV2(Op):
         return op._build(scope, (reader_handle, queue_handle), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_read_v2(
     reader_handle: TensorOperand[TResource],
     queue_handle: TensorOperand[TResource],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -106,7 +106,7 @@ class ReaderReset(Op):
         return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_reset(
     reader_handle: TensorOperand[TString],
     *_surplus: Never,

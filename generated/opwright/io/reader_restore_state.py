@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -124,7 +124,7 @@ class ReaderRestoreState(Op):
         return op._build(scope, (reader_handle, state), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_restore_state(
     reader_handle: TensorOperand[TString],
     state: StringOperand,

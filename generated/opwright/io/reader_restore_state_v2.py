@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class ReaderRestoreStateV2(Op):
         return op._build(scope, (reader_handle, state), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_restore_state_v2(
     reader_handle: TensorOperand[TResource],
     state: StringOperand,

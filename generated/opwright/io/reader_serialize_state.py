@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -119,7 +119,7 @@ class ReaderSerializeState(TensorOp[TString]):
         return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_serialize_state(
     reader_handle: TensorOperand[TString],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -113,7 +113,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
         return op._build(scope, (reader_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def reader_serialize_state_v2(
     reader_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -224,7 +224,7 @@ def serialize_many_sparse(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def serialize_many_sparse(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -217,7 +217,7 @@ def serialize_sparse(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def serialize_sparse(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],

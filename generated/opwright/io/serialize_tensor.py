@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class SerializeTensor(TensorOp[TString]):
         return op._build(scope, (tensor,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def serialize_tensor(
     tensor: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

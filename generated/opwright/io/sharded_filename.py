@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -138,7 +138,7 @@ class ShardedFilename(TensorOp[TString]):
         return op._build(scope, (basename, shard, num_shards), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sharded_filename(
     basename: StringOperand,
     shard: Operand[TInt32],

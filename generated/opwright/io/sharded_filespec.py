@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -123,7 +123,7 @@ class ShardedFilespec(TensorOp[TString]):
         return op._build(scope, (basename, num_shards), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sharded_filespec(
     basename: StringOperand,
     num_shards: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -204,7 +204,7 @@ MERGE = TextLineReader.Options.merge
     "TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def text_line_reader(
     *_surplus: Never,
     skip_header_lines: int = 0,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -197,7 +197,7 @@ DEFAULTS = TextLineReaderV2.Options()
 MERGE = TextLineReaderV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def text_line_reader_v2(
     *_surplus: Never,
     skip_header_lines: int = 0,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -204,7 +204,7 @@ MERGE = TFRecordReader.Options.merge
     "TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tf_record_reader(
     *_surplus: Never,
     container: StringLike = "",

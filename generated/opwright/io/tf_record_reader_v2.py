@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = TFRecordReaderV2.Options()
 MERGE = TFRecordReaderV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def tf_record_reader_v2(
     *_surplus: Never,
     container: StringLike = "",

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -172,7 +172,7 @@ DEFAULTS = WholeFileReader.Options()
 MERGE = WholeFileReader.Options.merge
 
 
-@explained
+@describe_missing_args
 def whole_file_reader(
     *_surplus: Never,
     container: StringLike = "",

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -178,7 +178,7 @@ DEFAULTS = WholeFileReaderV2.Options()
 MERGE = WholeFileReaderV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def whole_file_reader_v2(
     *_surplus: Never,
     container: StringLike = "",

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -102,7 +102,7 @@ class WriteFile(Op):
         return op._build(scope, (filename, contents), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def write_file(
     filename: StringOperand,
     contents: StringOperand,

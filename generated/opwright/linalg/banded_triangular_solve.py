@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = BandedTriangularSolve.Options()
 MERGE = BandedTriangularSolve.Options.merge
 
 
-@explained
+@describe_missing_args
 def banded_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

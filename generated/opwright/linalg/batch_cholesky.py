@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -128,7 +128,7 @@ class BatchCholesky(TensorOp[T]):
     "BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_cholesky(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -140,7 +140,7 @@ class BatchCholeskyGrad(TensorOp[T]):
     "BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_cholesky_grad(
     l: Operand[U],
     grad: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -242,7 +242,7 @@ DEFAULTS = BatchMatMul.Options()
 MERGE = BatchMatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_mat_mul(
     x: Operand[U],
     y: SameOperand[U],

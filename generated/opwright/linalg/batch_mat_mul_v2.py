@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -255,7 +255,7 @@ DEFAULTS = BatchMatMulV2.Options()
 MERGE = BatchMatMulV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_mat_mul_v2(
     x: Operand[U],
     y: SameOperand[U],

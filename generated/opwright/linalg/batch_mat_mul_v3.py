@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -267,7 +267,7 @@ DEFAULTS = BatchMatMulV3.Options()
 MERGE = BatchMatMulV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def batch_mat_mul_v3(
     x: Operand[Ua],
     y: Operand[Ub],

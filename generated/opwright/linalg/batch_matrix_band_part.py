@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class BatchMatrixBandPart(TensorOp[T]):
     "BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_band_part(
     input: AnyOperand[U],
     num_lower: Operand[TInt64],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class BatchMatrixDeterminant(TensorOp[T]):
     "BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_determinant(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class BatchMatrixDiag(TensorOp[T]):
 @deprecated(
     "BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.", category=None
 )
-@explained
+@describe_missing_args
 def batch_matrix_diag(
     diagonal: AnyOperand[U],
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -118,7 +118,7 @@ class BatchMatrixDiagPart(TensorOp[T]):
     "BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_diag_part(
     input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -168,7 +168,7 @@ MERGE = BatchMatrixInverse.Options.merge
     "BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_inverse(
     input: Operand[U],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -143,7 +143,7 @@ class BatchMatrixSetDiag(TensorOp[T]):
     "BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_set_diag(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],

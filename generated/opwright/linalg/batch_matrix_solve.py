@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -181,7 +181,7 @@ MERGE = BatchMatrixSolve.Options.merge
     "BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

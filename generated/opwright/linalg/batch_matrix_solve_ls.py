@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -189,7 +189,7 @@ MERGE = BatchMatrixSolveLs.Options.merge
     "BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_solve_ls(
     matrix: Operand[U],
     rhs: SameOperand[U],

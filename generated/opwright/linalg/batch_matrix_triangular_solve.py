@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -202,7 +202,7 @@ MERGE = BatchMatrixTriangularSolve.Options.merge
     "BatchMatrixTriangularSolve was removed in GraphDef version 13. Use MatrixTriangularSolve instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_matrix_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

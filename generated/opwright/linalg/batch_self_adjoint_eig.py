@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class BatchSelfAdjointEig(TensorOp[T]):
     "BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_self_adjoint_eig(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

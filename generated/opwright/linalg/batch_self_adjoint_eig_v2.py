@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ MERGE = BatchSelfAdjointEigV2.Options.merge
     "BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2 instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_self_adjoint_eig_v2(
     input: Operand[U],
     *_surplus: Never,

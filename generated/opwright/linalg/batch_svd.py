@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -205,7 +205,7 @@ MERGE = BatchSvd.Options.merge
 @deprecated(
     "BatchSvd was removed in GraphDef version 13. Use Svd instead.", category=None
 )
-@explained
+@describe_missing_args
 def batch_svd(
     input: Operand[U],
     *_surplus: Never,

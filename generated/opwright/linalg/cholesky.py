@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -151,7 +151,7 @@ class Cholesky(TensorOp[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def cholesky(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -153,7 +153,7 @@ class ConjugateTranspose(TensorOp[T]):
         return op._build(scope, (x, perm), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def conjugate_transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -145,7 +145,7 @@ class Cross(TensorOp[T]):
         return op._build(scope, (a, b), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def cross(
     a: Operand[U],
     b: SameOperand[U],

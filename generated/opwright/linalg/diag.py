@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class Diag(TensorOp[T]):
         return op._build(scope, (diagonal,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def diag(
     diagonal: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

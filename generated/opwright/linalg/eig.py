@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -213,7 +213,7 @@ DEFAULTS = Eig.Options()
 MERGE = Eig.Options.merge
 
 
-@explained
+@describe_missing_args
 def eig(
     input: Operand[U],
     Tout: type[Uout] | DTypeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -175,7 +175,7 @@ class Einsum(TensorOp[T]):
         return op._build(scope, (inputs,), {"equation": equation}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def einsum(
     inputs: Sequence[AnyOperand[U]],
     equation: StringLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -210,7 +210,7 @@ DEFAULTS = EuclideanNorm.Options()
 MERGE = EuclideanNorm.Options.merge
 
 
-@explained
+@describe_missing_args
 def euclidean_norm(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

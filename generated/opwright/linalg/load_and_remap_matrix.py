@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -254,7 +254,7 @@ DEFAULTS = LoadAndRemapMatrix.Options()
 MERGE = LoadAndRemapMatrix.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_and_remap_matrix(
     ckpt_path: StringOperand,
     old_tensor_name: StringOperand,

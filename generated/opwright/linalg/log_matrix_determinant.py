@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -160,7 +160,7 @@ class LogMatrixDeterminant(Op, Generic[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def log_matrix_determinant(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> LogMatrixDeterminantOutputs[U]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -218,7 +218,7 @@ def lu(
 ) -> LuOutputs[U, UOutputIdxType]: ...
 
 
-@explained
+@describe_missing_args
 def lu(
     input: Operand[U],
     *_surplus: Never,

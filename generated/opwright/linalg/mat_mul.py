@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -257,7 +257,7 @@ DEFAULTS = MatMul.Options()
 MERGE = MatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def mat_mul(
     a: Operand[U],
     b: SameOperand[U],

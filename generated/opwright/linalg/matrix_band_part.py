@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -185,7 +185,7 @@ class MatrixBandPart(TensorOp[T]):
         return op._build(scope, (input, num_lower, num_upper), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matrix_band_part(
     input: AnyOperand[U],
     num_lower: Operand[Uindex],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class MatrixDiag(TensorOp[T]):
         return op._build(scope, (diagonal,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matrix_diag(
     diagonal: AnyOperand[U],
     *_surplus: Never,

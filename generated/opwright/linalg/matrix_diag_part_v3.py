@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -229,7 +229,7 @@ DEFAULTS = MatrixDiagPartV3.Options()
 MERGE = MatrixDiagPartV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_diag_part_v3(
     input: AnyOperand[U],
     k: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -200,7 +200,7 @@ class MatrixDiagV2(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def matrix_diag_v2(
     diagonal: AnyOperand[U],
     k: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -261,7 +261,7 @@ DEFAULTS = MatrixDiagV3.Options()
 MERGE = MatrixDiagV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_diag_v3(
     diagonal: AnyOperand[U],
     k: Operand[TInt32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class MatrixExponential(TensorOp[T]):
     "MatrixExponential was removed in GraphDef version 27. Use Python implementation tf.linalg.matrix_exponential instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def matrix_exponential(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

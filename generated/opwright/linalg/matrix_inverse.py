@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -178,7 +178,7 @@ DEFAULTS = MatrixInverse.Options()
 MERGE = MatrixInverse.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_inverse(
     input: Operand[U],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -140,7 +140,7 @@ class MatrixSetDiag(TensorOp[T]):
         return op._build(scope, (input, diagonal), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matrix_set_diag(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -167,7 +167,7 @@ class MatrixSetDiagV2(TensorOp[T]):
         return op._build(scope, (input, diagonal, k), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def matrix_set_diag_v2(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],

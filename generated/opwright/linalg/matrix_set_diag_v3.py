@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -227,7 +227,7 @@ DEFAULTS = MatrixSetDiagV3.Options()
 MERGE = MatrixSetDiagV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_set_diag_v3(
     input: AnyOperand[U],
     diagonal: SameAnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ DEFAULTS = MatrixSolve.Options()
 MERGE = MatrixSolve.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

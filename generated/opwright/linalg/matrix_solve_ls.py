@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -209,7 +209,7 @@ DEFAULTS = MatrixSolveLs.Options()
 MERGE = MatrixSolveLs.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_solve_ls(
     matrix: Operand[U],
     rhs: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -207,7 +207,7 @@ DEFAULTS = MatrixTriangularSolve.Options()
 MERGE = MatrixTriangularSolve.Options.merge
 
 
-@explained
+@describe_missing_args
 def matrix_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -350,7 +350,7 @@ def quantized_mat_mul(
 ) -> QuantizedMatMulOutputs[Uoutput]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_mat_mul(
     a: Operand[U1],
     b: Operand[U2],

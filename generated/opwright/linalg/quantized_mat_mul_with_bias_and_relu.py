@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -123,7 +123,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
-        "bias": "(n,)",
+        "bias": "(_,)",
         "min_a": "()",
         "max_a": "()",
         "min_b": "()",
@@ -260,7 +260,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
                 often activations.
             b: `T2`, `k n if not transpose_b else n k`. Codes of the right factor, most
                 often weights.
-            bias: float32, `n`. What is added to each column, in floats.
+            bias: float32, `_`. What is added to each column, in floats.
             min_a: float32, `scalar`. The float that code 0 of `a` stands for.
             max_a: float32, `scalar`. The float that code 255 of `a` stands for.
             min_b: float32, `scalar`. The float that code -127 of `b` stands for.
@@ -378,7 +378,7 @@ def quantized_mat_mul_with_bias_and_relu(
 ) -> QuantizedMatMulWithBiasAndReluOutputs[Uoutput]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_mat_mul_with_bias_and_relu(
     a: Operand[U1],
     b: Operand[U2],
@@ -423,7 +423,7 @@ def quantized_mat_mul_with_bias_and_relu(
             activations.
         b: `T2`, `k n if not transpose_b else n k`. Codes of the right factor, most
             often weights.
-        bias: float32, `n`. What is added to each column, in floats.
+        bias: float32, `_`. What is added to each column, in floats.
         min_a: float32, `scalar`. The float that code 0 of `a` stands for.
         max_a: float32, `scalar`. The float that code 255 of `a` stands for.
         min_b: float32, `scalar`. The float that code -127 of `b` stands for.

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
-        "bias": "(n,)",
+        "bias": "(_,)",
         "min_a": "()",
         "max_a": "()",
         "min_b": "()",
@@ -276,7 +276,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
                 often activations.
             b: `T2`, `k n if not transpose_b else n k`. Codes of the right factor, most
                 often weights.
-            bias: `Tbias`, `n`. What is added to each column: floats, or sums that are
+            bias: `Tbias`, `_`. What is added to each column: floats, or sums that are
                 quantized already, with the product of the steps.
             min_a: float32, `scalar`. The float that code 0 of `a` stands for.
             max_a: float32, `scalar`. The float that code 255 of `a` stands for.
@@ -416,7 +416,7 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
 ) -> QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_mat_mul_with_bias_and_relu_and_requantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -463,7 +463,7 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
             activations.
         b: `T2`, `k n if not transpose_b else n k`. Codes of the right factor, most
             often weights.
-        bias: `Tbias`, `n`. What is added to each column: floats, or sums that are
+        bias: `Tbias`, `_`. What is added to each column: floats, or sums that are
             quantized already, with the product of the steps.
         min_a: float32, `scalar`. The float that code 0 of `a` stands for.
         max_a: float32, `scalar`. The float that code 255 of `a` stands for.

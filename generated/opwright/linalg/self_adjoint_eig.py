@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class SelfAdjointEig(TensorOp[T]):
     "SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.",
     category=None,
 )
-@explained
+@describe_missing_args
 def self_adjoint_eig(
     input: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -208,7 +208,7 @@ DEFAULTS = SelfAdjointEigV2.Options()
 MERGE = SelfAdjointEigV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def self_adjoint_eig_v2(
     input: Operand[U],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -234,7 +234,7 @@ DEFAULTS = Svd.Options()
 MERGE = Svd.Options.merge
 
 
-@explained
+@describe_missing_args
 def svd(
     input: Operand[U],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -166,7 +166,7 @@ class Transpose(TensorOp[T]):
         return op._build(scope, (x, perm), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],

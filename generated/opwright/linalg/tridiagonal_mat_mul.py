@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ class TridiagonalMatMul(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def tridiagonal_mat_mul(
     superdiag: Operand[U],
     maindiag: SameOperand[U],

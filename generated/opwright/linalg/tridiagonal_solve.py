@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = TridiagonalSolve.Options()
 MERGE = TridiagonalSolve.Options.merge
 
 
-@explained
+@describe_missing_args
 def tridiagonal_solve(
     diagonals: Operand[U],
     rhs: SameOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class AnonymousHashTable(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -264,7 +264,7 @@ DEFAULTS = AnonymousMutableDenseHashTable.Options()
 MERGE = AnonymousMutableDenseHashTable.Options.merge
 
 
-@explained
+@describe_missing_args
 def anonymous_mutable_dense_hash_table(
     empty_key: AnyOperand[UKeyDtype],
     deleted_key: SameAnyOperand[UKeyDtype],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def anonymous_mutable_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

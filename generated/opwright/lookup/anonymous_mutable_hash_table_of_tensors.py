@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -199,7 +199,7 @@ DEFAULTS = AnonymousMutableHashTableOfTensors.Options()
 MERGE = AnonymousMutableHashTableOfTensors.Options.merge
 
 
-@explained
+@describe_missing_args
 def anonymous_mutable_hash_table_of_tensors(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

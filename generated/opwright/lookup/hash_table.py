@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = HashTable.Options()
 MERGE = HashTable.Options.merge
 
 
-@explained
+@describe_missing_args
 def hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

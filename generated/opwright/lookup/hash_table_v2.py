@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -230,7 +230,7 @@ DEFAULTS = HashTableV2.Options()
 MERGE = HashTableV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def hash_table_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

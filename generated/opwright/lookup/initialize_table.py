@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class InitializeTable(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def initialize_table(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Ukey],

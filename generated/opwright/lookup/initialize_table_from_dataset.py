@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class InitializeTableFromDataset(Op):
         return op._build(scope, (table_handle, dataset), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def initialize_table_from_dataset(
     table_handle: TensorOperand[TResource],
     dataset: TensorOperand[TVariant],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = InitializeTableFromTextFile.Options()
 MERGE = InitializeTableFromTextFile.Options.merge
 
 
-@explained
+@describe_missing_args
 def initialize_table_from_text_file(
     table_handle: TensorOperand[TString],
     filename: StringOperand,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -213,7 +213,7 @@ DEFAULTS = InitializeTableFromTextFileV2.Options()
 MERGE = InitializeTableFromTextFileV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def initialize_table_from_text_file_v2(
     table_handle: TensorOperand[TResource],
     filename: StringOperand,

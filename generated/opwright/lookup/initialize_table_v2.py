@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class InitializeTableV2(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def initialize_table_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Ukey],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         )
 
 
-@explained
+@describe_missing_args
 def lookup_table_export(
     table_handle: TensorOperand[TString],
     Tkeys: type[Ukeys] | DTypeLike,

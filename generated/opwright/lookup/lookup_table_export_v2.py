@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -168,7 +168,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         )
 
 
-@explained
+@describe_missing_args
 def lookup_table_export_v2(
     table_handle: TensorOperand[TResource],
     Tkeys: type[Ukeys] | DTypeLike,

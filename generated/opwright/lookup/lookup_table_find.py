@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ class LookupTableFind(TensorOp[Tout]):
         )
 
 
-@explained
+@describe_missing_args
 def lookup_table_find(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class LookupTableFindV2(TensorOp[Tout]):
         )
 
 
-@explained
+@describe_missing_args
 def lookup_table_find_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class LookupTableImport(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lookup_table_import(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ class LookupTableInsert(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lookup_table_insert(
     table_handle: TensorOperand[TString],
     keys: AnyOperand[Uin],

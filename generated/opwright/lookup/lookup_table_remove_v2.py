@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -122,7 +122,7 @@ class LookupTableRemoveV2(Op):
         return op._build(scope, (table_handle, keys), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lookup_table_remove_v2(
     table_handle: TensorOperand[TResource],
     keys: AnyOperand[Uin],

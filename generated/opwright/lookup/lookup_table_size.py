@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -123,7 +123,7 @@ class LookupTableSize(TensorOp[TInt64]):
         return op._build(scope, (table_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lookup_table_size(
     table_handle: TensorOperand[TString],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
         return op._build(scope, (table_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lookup_table_size_v2(
     table_handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -292,7 +292,7 @@ DEFAULTS = MutableDenseHashTable.Options()
 MERGE = MutableDenseHashTable.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_dense_hash_table(
     empty_key: AnyOperand[UKeyDtype],
     value_dtype: AnyDTypeLike,

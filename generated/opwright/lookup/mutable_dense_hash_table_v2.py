@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -320,7 +320,7 @@ DEFAULTS = MutableDenseHashTableV2.Options()
 MERGE = MutableDenseHashTableV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_dense_hash_table_v2(
     empty_key: AnyOperand[UKeyDtype],
     deleted_key: SameAnyOperand[UKeyDtype],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -220,7 +220,7 @@ DEFAULTS = MutableHashTable.Options()
 MERGE = MutableHashTable.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_hash_table(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ DEFAULTS = MutableHashTableOfTensors.Options()
 MERGE = MutableHashTableOfTensors.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_hash_table_of_tensors(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

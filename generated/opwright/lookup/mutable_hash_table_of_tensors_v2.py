@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -254,7 +254,7 @@ DEFAULTS = MutableHashTableOfTensorsV2.Options()
 MERGE = MutableHashTableOfTensorsV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_hash_table_of_tensors_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -229,7 +229,7 @@ DEFAULTS = MutableHashTableV2.Options()
 MERGE = MutableHashTableV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def mutable_hash_table_v2(
     key_dtype: AnyDTypeLike,
     value_dtype: AnyDTypeLike,

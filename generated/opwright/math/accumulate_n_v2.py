@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -163,7 +163,7 @@ class AccumulateNV2(TensorOp[T]):
         return op._build(scope, (inputs,), {"shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def accumulate_n_v2(
     inputs: Sequence[Operand[U]],
     shape: ShapeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -144,7 +144,7 @@ class AddN(TensorOp[T]):
         return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def add_n(
     inputs: Sequence[Operand[U]],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -171,7 +171,7 @@ def angle(
 ) -> Output[Uout]: ...
 
 
-@explained
+@describe_missing_args
 def angle(
     input: Operand[U],
     *_surplus: Never,

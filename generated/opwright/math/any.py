@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -196,7 +196,7 @@ DEFAULTS = Any.Options()
 MERGE = Any.Options.merge
 
 
-@explained
+@describe_missing_args
 def any(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],

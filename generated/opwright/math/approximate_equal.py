@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -196,7 +196,7 @@ DEFAULTS = ApproximateEqual.Options()
 MERGE = ApproximateEqual.Options.merge
 
 
-@explained
+@describe_missing_args
 def approximate_equal(
     x: Operand[U],
     y: SameOperand[U],

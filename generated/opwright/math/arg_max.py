@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -241,7 +241,7 @@ def arg_max(
 ) -> Output[UOutputType]: ...
 
 
-@explained
+@describe_missing_args
 def arg_max(
     input: Operand[U],
     dimension: Operand[Uidx],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ def arg_min(
 ) -> Output[UOutputType]: ...
 
 
-@explained
+@describe_missing_args
 def arg_min(
     input: Operand[U],
     dimension: Operand[Uidx],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class Atan2(TensorOp[T]):
         return op._build(scope, (y, x), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def atan2(
     y: Operand[U],
     x: SameOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class Betainc(TensorOp[T]):
         return op._build(scope, (a, b, x), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def betainc(
     a: Operand[U],
     b: SameOperand[U],

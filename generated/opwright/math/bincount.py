@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -169,7 +169,7 @@ class Bincount(TensorOp[T]):
         return op._build(scope, (arr, size, weights), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bincount(
     arr: Operand[TInt32],
     size: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -146,7 +146,7 @@ class Bucketize(TensorOp[TInt32]):
         return op._build(scope, (input,), {"boundaries": boundaries}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bucketize(
     input: Operand[U],
     boundaries: Sequence[float],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -167,7 +167,7 @@ class ClipByValue(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def clip_by_value(
     t: Operand[U],
     clip_value_min: SameOperand[U],

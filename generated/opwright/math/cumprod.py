@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -224,7 +224,7 @@ DEFAULTS = Cumprod.Options()
 MERGE = Cumprod.Options.merge
 
 
-@explained
+@describe_missing_args
 def cumprod(
     x: Operand[U],
     axis: Operand[Uidx],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -231,7 +231,7 @@ DEFAULTS = Cumsum.Options()
 MERGE = Cumsum.Options.merge
 
 
-@explained
+@describe_missing_args
 def cumsum(
     x: Operand[U],
     axis: Operand[Uidx],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -224,7 +224,7 @@ DEFAULTS = CumulativeLogsumexp.Options()
 MERGE = CumulativeLogsumexp.Options.merge
 
 
-@explained
+@describe_missing_args
 def cumulative_logsumexp(
     x: Operand[U],
     axis: Operand[Uidx],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -229,7 +229,7 @@ DEFAULTS = DenseBincount.Options()
 MERGE = DenseBincount.Options.merge
 
 
-@explained
+@describe_missing_args
 def dense_bincount(
     input: Operand[Uidx],
     size: SameOperand[Uidx],

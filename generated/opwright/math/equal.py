@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -200,7 +200,7 @@ DEFAULTS = Equal.Options()
 MERGE = Equal.Options.merge
 
 
-@explained
+@describe_missing_args
 def equal(
     x: AnyOperand[U],
     y: SameAnyOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class Expm1(TensorOp[T]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def expm1(
     x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

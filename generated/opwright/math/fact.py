@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -95,7 +95,7 @@ class Fact(TensorOp[TString]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fact(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -223,7 +223,7 @@ def histogram_fixed_width(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def histogram_fixed_width(
     values: Operand[U],
     value_range: SameOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -140,7 +140,7 @@ class Igammac(TensorOp[T]):
         return op._build(scope, (a, x), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def igammac(
     a: Operand[U],
     x: SameOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -138,7 +138,7 @@ class InvGrad(TensorOp[T]):
         return op._build(scope, (y, dy), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def inv_grad(
     y: Operand[U],
     dy: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -140,7 +140,7 @@ class InvertPermutation(TensorOp[T]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def invert_permutation(
     x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

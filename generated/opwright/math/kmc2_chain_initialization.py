@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -140,7 +140,7 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
         return op._build(scope, (distances, seed), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def kmc2_chain_initialization(
     distances: Operand[TFloat32],
     seed: Operand[TInt64],

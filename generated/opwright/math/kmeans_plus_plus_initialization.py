@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -178,7 +178,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def kmeans_plus_plus_initialization(
     points: Operand[TFloat32],
     num_to_sample: Operand[TInt64],

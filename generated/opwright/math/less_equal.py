@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -148,7 +148,7 @@ class LessEqual(TensorOp[TBool]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def less_equal(
     x: Operand[U],
     y: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class LinSpace(TensorOp[T]):
         return op._build(scope, (start, stop, num), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lin_space(
     start: Operand[U],
     stop: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -115,7 +115,7 @@ class LogicalNot(TensorOp[TBool]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def logical_not(
     x: Operand[TBool], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:

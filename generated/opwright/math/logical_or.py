@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -131,7 +131,7 @@ class LogicalOr(TensorOp[TBool]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def logical_or(
     x: Operand[TBool],
     y: Operand[TBool],

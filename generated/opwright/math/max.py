@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -217,7 +217,7 @@ DEFAULTS = Max.Options()
 MERGE = Max.Options.merge
 
 
-@explained
+@describe_missing_args
 def max(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

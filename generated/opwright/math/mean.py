@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = Mean.Options()
 MERGE = Mean.Options.merge
 
 
-@explained
+@describe_missing_args
 def mean(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -213,7 +213,7 @@ DEFAULTS = Min.Options()
 MERGE = Min.Options.merge
 
 
-@explained
+@describe_missing_args
 def min(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

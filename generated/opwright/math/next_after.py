@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class NextAfter(TensorOp[T]):
         return op._build(scope, (x1, x2), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def next_after(
     x1: Operand[U],
     x2: SameOperand[U],

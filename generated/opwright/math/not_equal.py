@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -198,7 +198,7 @@ DEFAULTS = NotEqual.Options()
 MERGE = NotEqual.Options.merge
 
 
-@explained
+@describe_missing_args
 def not_equal(
     x: AnyOperand[U],
     y: SameAnyOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class PopulationCount(TensorOp[TUint8]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def population_count(
     x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TUint8]:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -216,7 +216,7 @@ DEFAULTS = Prod.Options()
 MERGE = Prod.Options.merge
 
 
-@explained
+@describe_missing_args
 def prod(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TQint32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -273,7 +273,7 @@ def quantized_add(
 ) -> QuantizedAddOutputs[Uoutput]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_add(
     x: Operand[U1],
     y: Operand[U2],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TQint32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -272,7 +272,7 @@ def quantized_mul(
 ) -> QuantizedMulOutputs[Uoutput]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_mul(
     x: Operand[U1],
     y: Operand[U2],

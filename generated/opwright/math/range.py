@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -172,7 +172,7 @@ class Range(TensorOp[Tidx]):
         return op._build(scope, (start, limit, delta), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def range(
     start: Operand[Uidx],
     limit: SameOperand[Uidx],

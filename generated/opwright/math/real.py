@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ def real(
 ) -> Output[Uout]: ...
 
 
-@explained
+@describe_missing_args
 def real(
     input: Operand[U],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ class RequantizationRangePerChannel(Op):
         )
 
 
-@explained
+@describe_missing_args
 def requantization_range_per_channel(
     input: Operand[U],
     input_min: Operand[TFloat32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -275,7 +275,7 @@ def requantize_per_channel(
 ) -> RequantizePerChannelOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def requantize_per_channel(
     input: Operand[U],
     input_min: Operand[TFloat32],

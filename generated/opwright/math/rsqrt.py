@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class Rsqrt(TensorOp[T]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rsqrt(
     x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -170,7 +170,7 @@ class SegmentMaxV2(TensorOp[T]):
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def segment_max_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -153,7 +153,7 @@ class SegmentMean(TensorOp[T]):
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def segment_mean(
     data: Operand[U],
     segment_ids: Operand[Uindices],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class SegmentMin(TensorOp[T]):
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def segment_min(
     data: Operand[U],
     segment_ids: Operand[Uindices],

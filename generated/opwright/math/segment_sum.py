@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ class SegmentSum(TensorOp[T]):
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def segment_sum(
     data: Operand[U],
     segment_ids: Operand[Uindices],

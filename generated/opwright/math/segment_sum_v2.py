@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -176,7 +176,7 @@ class SegmentSumV2(TensorOp[T]):
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def segment_sum_v2(
     data: Operand[U],
     segment_ids: Operand[Uindices],

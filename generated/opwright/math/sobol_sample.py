@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -226,7 +226,7 @@ def sobol_sample(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def sobol_sample(
     dim: Operand[TInt32],
     num_results: Operand[TInt32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class SoftplusGrad(TensorOp[T]):
         return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def softplus_grad(
     gradients: Operand[U],
     features: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -221,7 +221,7 @@ DEFAULTS = Sum.Options()
 MERGE = Sum.Options.merge
 
 
-@explained
+@describe_missing_args
 def sum(
     input: Operand[U],
     reduction_indices: Operand[Uidx],

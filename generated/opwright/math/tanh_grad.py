@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class TanhGrad(TensorOp[T]):
         return op._build(scope, (y, dy), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tanh_grad(
     y: Operand[U],
     dy: SameOperand[U],

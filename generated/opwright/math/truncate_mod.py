@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -150,7 +150,7 @@ class TruncateMod(TensorOp[T]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def truncate_mod(
     x: Operand[U],
     y: SameOperand[U],

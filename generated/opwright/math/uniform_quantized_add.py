@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -364,7 +364,7 @@ DEFAULTS = UniformQuantizedAdd.Options()
 MERGE = UniformQuantizedAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_add(
     lhs: Operand[U],
     rhs: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -172,7 +172,7 @@ class UnsortedSegmentMax(TensorOp[T]):
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def unsorted_segment_max(
     data: Operand[U],
     segment_ids: Operand[Uindices],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class Zeta(TensorOp[T]):
         return op._build(scope, (x, q), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def zeta(
     x: Operand[U],
     q: SameOperand[U],

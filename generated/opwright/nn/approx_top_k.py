@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -275,7 +275,7 @@ DEFAULTS = ApproxTopK.Options()
 MERGE = ApproxTopK.Options.merge
 
 
-@explained
+@describe_missing_args
 def approx_top_k(
     input: Operand[U],
     k: int,

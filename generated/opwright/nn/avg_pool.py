@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ DEFAULTS = AvgPool.Options()
 MERGE = AvgPool.Options.merge
 
 
-@explained
+@describe_missing_args
 def avg_pool(
     value: Operand[U],
     ksize: Sequence[int],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -226,7 +226,7 @@ DEFAULTS = AvgPool3DGrad.Options()
 MERGE = AvgPool3DGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def avg_pool3d_grad(
     orig_input_shape: Operand[TInt32],
     grad: Operand[U],

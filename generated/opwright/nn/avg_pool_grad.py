@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ DEFAULTS = AvgPoolGrad.Options()
 MERGE = AvgPoolGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def avg_pool_grad(
     orig_input_shape: Operand[TInt32],
     grad: Operand[U],

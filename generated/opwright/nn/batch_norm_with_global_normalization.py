@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -208,7 +208,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
     "BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use tf.nn.batch_normalization(). Use FusedBatchNormV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_norm_with_global_normalization(
     t: Operand[U],
     m: SameOperand[U],

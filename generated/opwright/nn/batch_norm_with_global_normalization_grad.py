@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -254,7 +254,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
     "BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use tf.nn.batch_normalization(). Use FusedBatchNormGradV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def batch_norm_with_global_normalization_grad(
     t: Operand[U],
     m: SameOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -198,7 +198,7 @@ DEFAULTS = BiasAdd.Options()
 MERGE = BiasAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def bias_add(
     value: Operand[U],
     bias: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -159,7 +159,7 @@ DEFAULTS = BiasAddGrad.Options()
 MERGE = BiasAddGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def bias_add_grad(
     out_backprop: Operand[U],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -140,7 +140,7 @@ class BiasAddV1(TensorOp[T]):
         return op._build(scope, (value, bias), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def bias_add_v1(
     value: Operand[U],
     bias: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -320,7 +320,7 @@ DEFAULTS = BlockLSTM.Options()
 MERGE = BlockLSTM.Options.merge
 
 
-@explained
+@describe_missing_args
 def block_lstm(
     seq_len_max: Operand[TInt64],
     x: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -333,7 +333,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def block_lstm_grad_v2(
     seq_len_max: Operand[TInt64],
     x: Operand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -303,7 +303,7 @@ DEFAULTS = BlockLSTMV2.Options()
 MERGE = BlockLSTMV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def block_lstm_v2(
     seq_len_max: Operand[TInt64],
     x: Operand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ DEFAULTS = ComputeAccidentalHits.Options()
 MERGE = ComputeAccidentalHits.Options.merge
 
 
-@explained
+@describe_missing_args
 def compute_accidental_hits(
     true_classes: Operand[TInt64],
     sampled_candidates: Operand[TInt64],

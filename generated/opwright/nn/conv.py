@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -318,7 +318,7 @@ DEFAULTS = Conv.Options()
 MERGE = Conv.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv(
     input: Operand[U],
     filter: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -301,7 +301,7 @@ DEFAULTS = Conv2D.Options()
 MERGE = Conv2D.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv2d(
     input: Operand[U],
     filter: SameOperand[U],

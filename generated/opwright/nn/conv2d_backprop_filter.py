@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -298,7 +298,7 @@ DEFAULTS = Conv2DBackpropFilter.Options()
 MERGE = Conv2DBackpropFilter.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv2d_backprop_filter(
     input: Operand[U],
     filter_sizes: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -281,7 +281,7 @@ DEFAULTS = Conv2DBackpropFilterV2.Options()
 MERGE = Conv2DBackpropFilterV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv2d_backprop_filter_v2(
     input: Operand[U],
     filter: SameOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -311,7 +311,7 @@ DEFAULTS = Conv2DBackpropInput.Options()
 MERGE = Conv2DBackpropInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv2d_backprop_input(
     input_sizes: Operand[TInt32],
     filter: Operand[U],

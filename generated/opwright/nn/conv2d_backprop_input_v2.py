@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -289,7 +289,7 @@ DEFAULTS = Conv2DBackpropInputV2.Options()
 MERGE = Conv2DBackpropInputV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv2d_backprop_input_v2(
     input: Operand[U],
     filter: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -238,7 +238,7 @@ DEFAULTS = Conv3D.Options()
 MERGE = Conv3D.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv3d(
     input: Operand[U],
     filter: SameOperand[U],

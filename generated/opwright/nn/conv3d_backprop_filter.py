@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -233,7 +233,7 @@ MERGE = Conv3DBackpropFilter.Options.merge
     "Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def conv3d_backprop_filter(
     input: Operand[U],
     filter: SameOperand[U],

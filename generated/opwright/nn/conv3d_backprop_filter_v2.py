@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -251,7 +251,7 @@ DEFAULTS = Conv3DBackpropFilterV2.Options()
 MERGE = Conv3DBackpropFilterV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv3d_backprop_filter_v2(
     input: Operand[U],
     filter_sizes: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -232,7 +232,7 @@ MERGE = Conv3DBackpropInput.Options.merge
     "Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def conv3d_backprop_input(
     input: Operand[U],
     filter: SameOperand[U],

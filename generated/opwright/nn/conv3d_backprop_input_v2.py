@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -265,7 +265,7 @@ DEFAULTS = Conv3DBackpropInputV2.Options()
 MERGE = Conv3DBackpropInputV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def conv3d_backprop_input_v2(
     input_sizes: Operand[Ushape],
     filter: Operand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -271,7 +271,7 @@ DEFAULTS = CTCBeamSearchDecoder.Options()
 MERGE = CTCBeamSearchDecoder.Options.merge
 
 
-@explained
+@describe_missing_args
 def ctc_beam_search_decoder(
     inputs: Operand[U],
     sequence_length: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -253,7 +253,7 @@ DEFAULTS = CTCGreedyDecoder.Options()
 MERGE = CTCGreedyDecoder.Options.merge
 
 
-@explained
+@describe_missing_args
 def ctc_greedy_decoder(
     inputs: Operand[U],
     sequence_length: Operand[TInt32],

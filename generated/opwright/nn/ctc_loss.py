@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -291,7 +291,7 @@ DEFAULTS = CTCLoss.Options()
 MERGE = CTCLoss.Options.merge
 
 
-@explained
+@describe_missing_args
 def ctc_loss(
     inputs: Operand[U],
     labels_indices: Operand[TInt64],

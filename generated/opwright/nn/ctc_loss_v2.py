@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -264,7 +264,7 @@ DEFAULTS = CTCLossV2.Options()
 MERGE = CTCLossV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def ctc_loss_v2(
     inputs: Operand[TFloat32],
     labels_indices: Operand[TInt64],

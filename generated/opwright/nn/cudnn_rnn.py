@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -406,7 +406,7 @@ DEFAULTS = CudnnRNN.Options()
 MERGE = CudnnRNN.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn(
     input: Operand[U],
     input_h: SameOperand[U],

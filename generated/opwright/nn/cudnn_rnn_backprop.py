@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -410,7 +410,7 @@ DEFAULTS = CudnnRNNBackprop.Options()
 MERGE = CudnnRNNBackprop.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_backprop(
     input: Operand[U],
     input_h: SameOperand[U],

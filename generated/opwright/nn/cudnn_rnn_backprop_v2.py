@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt8,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -425,7 +425,7 @@ DEFAULTS = CudnnRNNBackpropV2.Options()
 MERGE = CudnnRNNBackpropV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_backprop_v2(
     input: Operand[U],
     input_h: SameOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -509,7 +509,7 @@ DEFAULTS = CudnnRNNBackpropV3.Options()
 MERGE = CudnnRNNBackpropV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_backprop_v3(
     input: Operand[U],
     input_h: SameOperand[U],

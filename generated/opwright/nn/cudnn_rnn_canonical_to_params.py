@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -340,7 +340,7 @@ DEFAULTS = CudnnRNNCanonicalToParams.Options()
 MERGE = CudnnRNNCanonicalToParams.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_canonical_to_params(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],

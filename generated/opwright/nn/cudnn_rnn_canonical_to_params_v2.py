@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -366,7 +366,7 @@ DEFAULTS = CudnnRNNCanonicalToParamsV2.Options()
 MERGE = CudnnRNNCanonicalToParamsV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_canonical_to_params_v2(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -368,7 +368,7 @@ DEFAULTS = CudnnRNNParamsSize.Options()
 MERGE = CudnnRNNParamsSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_params_size(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],

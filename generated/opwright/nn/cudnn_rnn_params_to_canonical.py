@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -349,7 +349,7 @@ DEFAULTS = CudnnRNNParamsToCanonical.Options()
 MERGE = CudnnRNNParamsToCanonical.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_params_to_canonical(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],

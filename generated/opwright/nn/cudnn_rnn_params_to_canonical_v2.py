@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -386,7 +386,7 @@ DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
 MERGE = CudnnRNNParamsToCanonicalV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_params_to_canonical_v2(
     num_layers: Operand[TInt32],
     num_units: Operand[TInt32],

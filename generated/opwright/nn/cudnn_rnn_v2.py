@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -423,7 +423,7 @@ DEFAULTS = CudnnRNNV2.Options()
 MERGE = CudnnRNNV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_v2(
     input: Operand[U],
     input_h: SameOperand[U],

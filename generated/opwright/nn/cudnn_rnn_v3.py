@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -512,7 +512,7 @@ DEFAULTS = CudnnRNNV3.Options()
 MERGE = CudnnRNNV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def cudnn_rnn_v3(
     input: Operand[U],
     input_h: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -194,7 +194,7 @@ DEFAULTS = DataFormatDimMap.Options()
 MERGE = DataFormatDimMap.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_format_dim_map(
     x: Operand[U],
     *_surplus: Never,

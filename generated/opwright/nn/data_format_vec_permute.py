@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -197,7 +197,7 @@ DEFAULTS = DataFormatVecPermute.Options()
 MERGE = DataFormatVecPermute.Options.merge
 
 
-@explained
+@describe_missing_args
 def data_format_vec_permute(
     x: Operand[U],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ DEFAULTS = DepthToSpace.Options()
 MERGE = DepthToSpace.Options.merge
 
 
-@explained
+@describe_missing_args
 def depth_to_space(
     input: AnyOperand[U],
     block_size: int,

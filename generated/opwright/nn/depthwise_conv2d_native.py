@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ DEFAULTS = DepthwiseConv2dNative.Options()
 MERGE = DepthwiseConv2dNative.Options.merge
 
 
-@explained
+@describe_missing_args
 def depthwise_conv2d_native(
     input: Operand[U],
     filter: SameOperand[U],

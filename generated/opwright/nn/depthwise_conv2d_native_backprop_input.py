@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -279,7 +279,7 @@ DEFAULTS = DepthwiseConv2dNativeBackpropInput.Options()
 MERGE = DepthwiseConv2dNativeBackpropInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def depthwise_conv2d_native_backprop_input(
     input_sizes: Operand[TInt32],
     filter: Operand[U],

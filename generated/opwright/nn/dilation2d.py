@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -191,7 +191,7 @@ class Dilation2D(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def dilation2d(
     input: Operand[U],
     filter: SameOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -182,7 +182,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def dilation2d_backprop_filter(
     input: Operand[U],
     filter: SameOperand[U],

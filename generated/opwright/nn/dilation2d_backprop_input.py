@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -184,7 +184,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def dilation2d_backprop_input(
     input: Operand[U],
     filter: SameOperand[U],

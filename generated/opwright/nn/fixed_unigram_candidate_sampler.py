@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -365,7 +365,7 @@ DEFAULTS = FixedUnigramCandidateSampler.Options()
 MERGE = FixedUnigramCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def fixed_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -273,7 +273,7 @@ DEFAULTS = FractionalAvgPool.Options()
 MERGE = FractionalAvgPool.Options.merge
 
 
-@explained
+@describe_missing_args
 def fractional_avg_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],

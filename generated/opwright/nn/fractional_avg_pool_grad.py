@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -230,7 +230,7 @@ DEFAULTS = FractionalAvgPoolGrad.Options()
 MERGE = FractionalAvgPoolGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def fractional_avg_pool_grad(
     orig_input_tensor_shape: Operand[TInt64],
     out_backprop: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -279,7 +279,7 @@ DEFAULTS = FractionalMaxPool.Options()
 MERGE = FractionalMaxPool.Options.merge
 
 
-@explained
+@describe_missing_args
 def fractional_max_pool(
     value: Operand[U],
     pooling_ratio: Sequence[float],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -239,7 +239,7 @@ DEFAULTS = FractionalMaxPoolGrad.Options()
 MERGE = FractionalMaxPoolGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def fractional_max_pool_grad(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -315,7 +315,7 @@ DEFAULTS = FusedBatchNorm.Options()
 MERGE = FusedBatchNorm.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm(
     x: Operand[U],
     scale: SameOperand[U],

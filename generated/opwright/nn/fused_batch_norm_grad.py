@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -281,7 +281,7 @@ DEFAULTS = FusedBatchNormGrad.Options()
 MERGE = FusedBatchNormGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm_grad(
     y_backprop: Operand[U],
     x: SameOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -294,7 +294,7 @@ DEFAULTS = FusedBatchNormGradV2.Options()
 MERGE = FusedBatchNormGradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm_grad_v2(
     y_backprop: Operand[V],
     x: SameOperand[V],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -306,7 +306,7 @@ DEFAULTS = FusedBatchNormGradV3.Options()
 MERGE = FusedBatchNormGradV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm_grad_v3(
     y_backprop: Operand[V],
     x: SameOperand[V],

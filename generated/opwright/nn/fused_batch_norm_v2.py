@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -318,7 +318,7 @@ DEFAULTS = FusedBatchNormV2.Options()
 MERGE = FusedBatchNormV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm_v2(
     x: Operand[V],
     scale: Operand[UU],

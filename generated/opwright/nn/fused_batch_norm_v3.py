@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -340,7 +340,7 @@ DEFAULTS = FusedBatchNormV3.Options()
 MERGE = FusedBatchNormV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_batch_norm_v3(
     x: Operand[V],
     scale: Operand[UU],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -192,7 +192,7 @@ class FusedPadConv2D(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def fused_pad_conv2d(
     input: Operand[U],
     paddings: Operand[TInt32],

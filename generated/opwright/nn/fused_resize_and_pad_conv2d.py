@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -257,7 +257,7 @@ DEFAULTS = FusedResizeAndPadConv2D.Options()
 MERGE = FusedResizeAndPadConv2D.Options.merge
 
 
-@explained
+@describe_missing_args
 def fused_resize_and_pad_conv2d(
     input: Operand[U],
     size: Operand[TInt32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ class GRUBlockCell(Op, Generic[T]):
         return op._build(scope, (x, h_prev, w_ru, w_c, b_ru, b_c), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def gru_block_cell(
     x: Operand[U],
     h_prev: SameOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ class GRUBlockCellGrad(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def gru_block_cell_grad(
     x: Operand[U],
     h_prev: SameOperand[U],

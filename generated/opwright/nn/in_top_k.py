@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -156,7 +156,7 @@ class InTopK(TensorOp[TBool]):
         return op._build(scope, (predictions, targets), {"k": k}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def in_top_k(
     predictions: Operand[TFloat32],
     targets: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -156,7 +156,7 @@ class InTopKV2(TensorOp[TBool]):
         return op._build(scope, (predictions, targets, k), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def in_top_k_v2(
     predictions: Operand[TFloat32],
     targets: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -197,7 +197,7 @@ def isotonic_regression(
 ) -> IsotonicRegressionOutputs[UOutputDtype]: ...
 
 
-@explained
+@describe_missing_args
 def isotonic_regression(
     input: Operand[U],
     *_surplus: Never,

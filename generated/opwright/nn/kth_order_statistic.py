@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class KthOrderStatistic(TensorOp[TFloat32]):
         return op._build(scope, (input,), {"k": k}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def kth_order_statistic(
     input: Operand[TFloat32],
     k: int,

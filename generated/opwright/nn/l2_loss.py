@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class L2Loss(TensorOp[T]):
         return op._build(scope, (t,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def l2_loss(
     t: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ DEFAULTS = LeakyRelu.Options()
 MERGE = LeakyRelu.Options.merge
 
 
-@explained
+@describe_missing_args
 def leaky_relu(
     features: Operand[U],
     *_surplus: Never,

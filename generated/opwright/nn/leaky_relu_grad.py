@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ DEFAULTS = LeakyReluGrad.Options()
 MERGE = LeakyReluGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def leaky_relu_grad(
     gradients: Operand[U],
     features: SameOperand[U],

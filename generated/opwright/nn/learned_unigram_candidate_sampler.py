@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -256,7 +256,7 @@ DEFAULTS = LearnedUnigramCandidateSampler.Options()
 MERGE = LearnedUnigramCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def learned_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

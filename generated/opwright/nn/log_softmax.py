@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -117,7 +117,7 @@ class LogSoftmax(TensorOp[T]):
         return op._build(scope, (logits,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def log_softmax(
     logits: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ DEFAULTS = LRN.Options()
 MERGE = LRN.Options.merge
 
 
-@explained
+@describe_missing_args
 def lrn(
     input: Operand[U],
     *_surplus: Never,

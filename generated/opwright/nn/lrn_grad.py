@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -224,7 +224,7 @@ DEFAULTS = LRNGrad.Options()
 MERGE = LRNGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def lrn_grad(
     input_grads: Operand[U],
     input_image: SameOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -309,7 +309,7 @@ DEFAULTS = LSTMBlockCell.Options()
 MERGE = LSTMBlockCell.Options.merge
 
 
-@explained
+@describe_missing_args
 def lstm_block_cell(
     x: Operand[U],
     cs_prev: SameOperand[U],

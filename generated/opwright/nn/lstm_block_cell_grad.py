@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -286,7 +286,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def lstm_block_cell_grad(
     x: Operand[U],
     cs_prev: SameOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -113,7 +113,7 @@ class MakeUnique(TensorOp[TFloat32]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def make_unique(
     input: Operand[TFloat32],
     *_surplus: Never,

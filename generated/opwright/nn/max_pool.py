@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -253,7 +253,7 @@ DEFAULTS = MaxPool.Options()
 MERGE = MaxPool.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool(
     input: Operand[U],
     ksize: Sequence[int],

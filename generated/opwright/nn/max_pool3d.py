@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -222,7 +222,7 @@ DEFAULTS = MaxPool3D.Options()
 MERGE = MaxPool3D.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool3d(
     input: Operand[U],
     ksize: Sequence[int],

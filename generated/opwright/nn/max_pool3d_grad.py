@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -238,7 +238,7 @@ DEFAULTS = MaxPool3DGrad.Options()
 MERGE = MaxPool3DGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool3d_grad(
     orig_input: Operand[UInput],
     orig_output: SameOperand[UInput],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -241,7 +241,7 @@ DEFAULTS = MaxPool3DGradGrad.Options()
 MERGE = MaxPool3DGradGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool3d_grad_grad(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

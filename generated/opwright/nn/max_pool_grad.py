@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -262,7 +262,7 @@ DEFAULTS = MaxPoolGrad.Options()
 MERGE = MaxPoolGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -250,7 +250,7 @@ DEFAULTS = MaxPoolGradGrad.Options()
 MERGE = MaxPoolGradGrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad_grad(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

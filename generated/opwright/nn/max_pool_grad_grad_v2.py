@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -252,7 +252,7 @@ DEFAULTS = MaxPoolGradGradV2.Options()
 MERGE = MaxPoolGradGradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad_grad_v2(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

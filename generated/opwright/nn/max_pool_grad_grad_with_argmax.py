@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -240,7 +240,7 @@ DEFAULTS = MaxPoolGradGradWithArgmax.Options()
 MERGE = MaxPoolGradGradWithArgmax.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad_grad_with_argmax(
     input: Operand[U],
     grad: SameOperand[U],

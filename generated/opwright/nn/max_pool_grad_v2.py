@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -243,7 +243,7 @@ DEFAULTS = MaxPoolGradV2.Options()
 MERGE = MaxPoolGradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad_v2(
     orig_input: Operand[U],
     orig_output: SameOperand[U],

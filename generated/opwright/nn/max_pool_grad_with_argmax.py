@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -239,7 +239,7 @@ DEFAULTS = MaxPoolGradWithArgmax.Options()
 MERGE = MaxPoolGradWithArgmax.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_grad_with_argmax(
     input: Operand[U],
     grad: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -248,7 +248,7 @@ DEFAULTS = MaxPoolV2.Options()
 MERGE = MaxPoolV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def max_pool_v2(
     input: Operand[U],
     ksize: Operand[TInt32],

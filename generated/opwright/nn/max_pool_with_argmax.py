@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -305,7 +305,7 @@ def max_pool_with_argmax(
 ) -> MaxPoolWithArgmaxOutputs[U, Uargmax]: ...
 
 
-@explained
+@describe_missing_args
 def max_pool_with_argmax(
     input: Operand[U],
     ksize: Sequence[int],

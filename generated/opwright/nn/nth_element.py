@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -187,7 +187,7 @@ DEFAULTS = NthElement.Options()
 MERGE = NthElement.Options.merge
 
 
-@explained
+@describe_missing_args
 def nth_element(
     input: Operand[U],
     n: Operand[TInt32],

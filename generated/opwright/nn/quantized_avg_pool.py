@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ class QuantizedAvgPool(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_avg_pool(
     input: Operand[U],
     min_input: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -319,7 +319,7 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_batch_norm_with_global_normalization(
     t: Operand[Uinput],
     t_min: Operand[TFloat32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_bias_add(
     input: Operand[U1],
     bias: Operand[U2],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -364,7 +364,7 @@ def quantized_conv2d(
 ) -> QuantizedConv2DOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -371,7 +371,7 @@ def quantized_conv2d_and_relu(
 ) -> QuantizedConv2DAndReluOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -406,7 +406,7 @@ def quantized_conv2d_and_relu_and_requantize(
 ) -> QuantizedConv2DAndReluAndRequantizeOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

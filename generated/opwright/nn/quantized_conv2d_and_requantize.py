@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -402,7 +402,7 @@ def quantized_conv2d_and_requantize(
 ) -> QuantizedConv2DAndRequantizeOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -358,7 +358,7 @@ def quantized_conv2d_per_channel(
 ) -> QuantizedConv2DPerChannelOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_per_channel(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

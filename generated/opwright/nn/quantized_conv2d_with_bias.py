@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -381,7 +381,7 @@ def quantized_conv2d_with_bias(
 ) -> QuantizedConv2DWithBiasOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_with_bias(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -383,7 +383,7 @@ def quantized_conv2d_with_bias_and_relu(
 ) -> QuantizedConv2DWithBiasAndReluOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

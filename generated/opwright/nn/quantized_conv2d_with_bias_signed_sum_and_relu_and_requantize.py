@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -469,7 +469,7 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
 ) -> QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

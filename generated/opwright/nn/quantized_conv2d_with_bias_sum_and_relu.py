@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -405,7 +405,7 @@ def quantized_conv2d_with_bias_sum_and_relu(
 ) -> QuantizedConv2DWithBiasSumAndReluOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_conv2d_with_bias_sum_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

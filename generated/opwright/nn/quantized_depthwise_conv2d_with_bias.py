@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -368,7 +368,7 @@ def quantized_depthwise_conv2d_with_bias(
 ) -> QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_depthwise_conv2d_with_bias(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

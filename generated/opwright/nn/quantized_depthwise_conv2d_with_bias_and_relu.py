@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -386,7 +386,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
 ) -> QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_depthwise_conv2d_with_bias_and_relu(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -432,7 +432,7 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
 ) -> QuantizedDepthwiseConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     input: Operand[Uinput],
     filter: Operand[Ufilter],

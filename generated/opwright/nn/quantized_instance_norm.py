@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -283,7 +283,7 @@ DEFAULTS = QuantizedInstanceNorm.Options()
 MERGE = QuantizedInstanceNorm.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantized_instance_norm(
     x: Operand[U],
     x_min: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -191,7 +191,7 @@ class QuantizedMaxPool(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_max_pool(
     input: Operand[U],
     min_input: Operand[TFloat32],

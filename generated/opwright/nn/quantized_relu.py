@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ def quantized_relu(
 ) -> QuantizedReluOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_relu(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],

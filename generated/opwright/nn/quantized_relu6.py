@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -224,7 +224,7 @@ def quantized_relu6(
 ) -> QuantizedRelu6Outputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_relu6(
     features: Operand[Uinput],
     min_features: Operand[TFloat32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -229,7 +229,7 @@ def quantized_relu_x(
 ) -> QuantizedReluXOutputs[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def quantized_relu_x(
     features: Operand[Uinput],
     max_value: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -113,7 +113,7 @@ class Relu6(TensorOp[T]):
         return op._build(scope, (features,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def relu6(
     features: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

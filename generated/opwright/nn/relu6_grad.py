@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -140,7 +140,7 @@ class Relu6Grad(TensorOp[T]):
         return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def relu6_grad(
     gradients: Operand[U],
     features: SameOperand[U],

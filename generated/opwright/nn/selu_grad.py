@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class SeluGrad(TensorOp[T]):
         return op._build(scope, (gradients, outputs), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def selu_grad(
     gradients: Operand[U],
     outputs: SameOperand[U],

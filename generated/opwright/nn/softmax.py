@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -127,7 +127,7 @@ class Softmax(TensorOp[T]):
         return op._build(scope, (logits,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def softmax(
     logits: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         return op._build(scope, (features, labels), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def softmax_cross_entropy_with_logits(
     features: Operand[U],
     labels: SameOperand[U],

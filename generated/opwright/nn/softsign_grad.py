@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -124,7 +124,7 @@ class SoftsignGrad(TensorOp[T]):
         return op._build(scope, (gradients, features), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def softsign_grad(
     gradients: Operand[U],
     features: SameOperand[U],

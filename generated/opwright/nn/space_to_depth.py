@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -188,7 +188,7 @@ DEFAULTS = SpaceToDepth.Options()
 MERGE = SpaceToDepth.Options.merge
 
 
-@explained
+@describe_missing_args
 def space_to_depth(
     input: AnyOperand[U],
     block_size: int,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -196,7 +196,7 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         return op._build(scope, (features, labels), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_softmax_cross_entropy_with_logits(
     features: Operand[U],
     labels: Operand[Ulabels],

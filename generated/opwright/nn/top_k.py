@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -179,7 +179,7 @@ MERGE = TopK.Options.merge
 @deprecated(
     "TopK was removed in GraphDef version 7. Use TopKV2 instead.", category=None
 )
-@explained
+@describe_missing_args
 def top_k(
     input: Operand[U],
     k: int,

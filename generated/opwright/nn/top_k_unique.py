@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class TopKUnique(Op):
         return op._build(scope, (input,), {"k": k}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def top_k_unique(
     input: Operand[TFloat32],
     k: int,

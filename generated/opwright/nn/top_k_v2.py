@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -270,7 +270,7 @@ def top_k_v2(
 ) -> TopKV2Outputs[U, UIndexType]: ...
 
 
-@explained
+@describe_missing_args
 def top_k_v2(
     input: Operand[U],
     k: Operand[Uk],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -490,7 +490,7 @@ DEFAULTS = UniformQuantizedConvolution.Options()
 MERGE = UniformQuantizedConvolution.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_convolution(
     lhs: Operand[Uin],
     rhs: SameOperand[Uin],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -384,7 +384,7 @@ DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_convolution_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],

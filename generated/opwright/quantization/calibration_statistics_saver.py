@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class CalibrationStatisticsSaver(Op):
         )
 
 
-@explained
+@describe_missing_args
 def calibration_statistics_saver(
     args: Sequence[AnyOperand[AnyDType]],
     ids: Sequence[StringLike],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -238,7 +238,7 @@ DEFAULTS = CustomAggregator.Options()
 MERGE = CustomAggregator.Options.merge
 
 
-@explained
+@describe_missing_args
 def custom_aggregator(
     input: Operand[TFloat32],
     id: StringLike,

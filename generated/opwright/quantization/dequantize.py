@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -298,7 +298,7 @@ def dequantize(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def dequantize(
     input: Operand[U],
     min_range: Operand[TFloat32],

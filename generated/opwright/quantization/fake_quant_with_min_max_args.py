@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ DEFAULTS = FakeQuantWithMinMaxArgs.Options()
 MERGE = FakeQuantWithMinMaxArgs.Options.merge
 
 
-@explained
+@describe_missing_args
 def fake_quant_with_min_max_args(
     inputs: Operand[TFloat32],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = FakeQuantWithMinMaxArgsGradient.Options()
 MERGE = FakeQuantWithMinMaxArgsGradient.Options.merge
 
 
-@explained
+@describe_missing_args
 def fake_quant_with_min_max_args_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],

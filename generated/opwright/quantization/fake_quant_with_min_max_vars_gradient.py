@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -217,7 +217,7 @@ DEFAULTS = FakeQuantWithMinMaxVarsGradient.Options()
 MERGE = FakeQuantWithMinMaxVarsGradient.Options.merge
 
 
-@explained
+@describe_missing_args
 def fake_quant_with_min_max_vars_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],

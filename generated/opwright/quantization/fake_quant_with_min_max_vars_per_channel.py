@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -201,7 +201,7 @@ DEFAULTS = FakeQuantWithMinMaxVarsPerChannel.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannel.Options.merge
 
 
-@explained
+@describe_missing_args
 def fake_quant_with_min_max_vars_per_channel(
     inputs: Operand[TFloat32],
     min: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -226,7 +226,7 @@ DEFAULTS = FakeQuantWithMinMaxVarsPerChannelGradient.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge
 
 
-@explained
+@describe_missing_args
 def fake_quant_with_min_max_vars_per_channel_gradient(
     gradients: Operand[TFloat32],
     inputs: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -237,7 +237,7 @@ MERGE = QuantizeAndDequantize.Options.merge
     "QuantizeAndDequantize was removed in GraphDef version 22. Replaced by QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4.",
     category=None,
 )
-@explained
+@describe_missing_args
 def quantize_and_dequantize(
     input: Operand[U],
     *_surplus: Never,

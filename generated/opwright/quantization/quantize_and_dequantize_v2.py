@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -290,7 +290,7 @@ DEFAULTS = QuantizeAndDequantizeV2.Options()
 MERGE = QuantizeAndDequantizeV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantize_and_dequantize_v2(
     input: Operand[U],
     input_min: SameOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -256,7 +256,7 @@ DEFAULTS = QuantizeAndDequantizeV3.Options()
 MERGE = QuantizeAndDequantizeV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantize_and_dequantize_v3(
     input: Operand[U],
     input_min: SameOperand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -278,7 +278,7 @@ DEFAULTS = QuantizeAndDequantizeV4.Options()
 MERGE = QuantizeAndDequantizeV4.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantize_and_dequantize_v4(
     input: Operand[U],
     input_min: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -213,7 +213,7 @@ DEFAULTS = QuantizeAndDequantizeV4Grad.Options()
 MERGE = QuantizeAndDequantizeV4Grad.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantize_and_dequantize_v4_grad(
     gradients: Operand[U],
     input: SameOperand[U],

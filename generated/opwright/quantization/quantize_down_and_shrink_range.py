@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -184,7 +184,7 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         )
 
 
-@explained
+@describe_missing_args
 def quantize_down_and_shrink_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -307,7 +307,7 @@ DEFAULTS = QuantizeV2.Options()
 MERGE = QuantizeV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantize_v2(
     input: Operand[TFloat32],
     min_range: Operand[TFloat32],

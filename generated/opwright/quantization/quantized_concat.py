@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -191,7 +191,7 @@ class QuantizedConcat(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_concat(
     concat_dim: Operand[TInt32],
     values: Sequence[AnyOperand[U]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -196,7 +196,7 @@ class QuantizedConcatV2(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_concat_v2(
     values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -112,7 +112,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
-        "bias": "(n,)",
+        "bias": "(_,)",
         "min_a": "()",
         "max_a": "()",
         "min_b": "()",
@@ -208,7 +208,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
             scope: graph, name, device and control dependencies of the op.
             a: `T1`, `m k if not transpose_a else k m`. The left factor, as integers.
             b: `T2`, `k n if not transpose_b else n k`. The right factor, as integers.
-            bias: `Tbias`, `n`. What to add to each column.
+            bias: `Tbias`, `_`. What to add to each column.
             min_a: float32, `scalar`. The number that the lowest integer of `a` stands
                 for.
             max_a: float32, `scalar`. The number that the highest integer of `a` stands
@@ -306,7 +306,7 @@ DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
 
 
-@explained
+@describe_missing_args
 def quantized_mat_mul_with_bias_and_dequantize(
     a: Operand[U1],
     b: Operand[U2],
@@ -346,7 +346,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
     Args:
         a: `T1`, `m k if not transpose_a else k m`. The left factor, as integers.
         b: `T2`, `k n if not transpose_b else n k`. The right factor, as integers.
-        bias: `Tbias`, `n`. What to add to each column.
+        bias: `Tbias`, `_`. What to add to each column.
         min_a: float32, `scalar`. The number that the lowest integer of `a` stands for.
         max_a: float32, `scalar`. The number that the highest integer of `a` stands for.
         min_b: float32, `scalar`. The number that the lowest integer of `b` stands for.

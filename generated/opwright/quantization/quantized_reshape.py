@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -178,7 +178,7 @@ class QuantizedReshape(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def quantized_reshape(
     tensor: AnyOperand[U],
     shape: Operand[Ushape],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class RequantizationRange(Op):
         return op._build(scope, (input, input_min, input_max), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def requantization_range(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ class Requantize(Op, Generic[OutType]):
         )
 
 
-@explained
+@describe_missing_args
 def requantize(
     input: Operand[Uinput],
     input_min: Operand[TFloat32],

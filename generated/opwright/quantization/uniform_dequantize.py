@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -231,7 +231,7 @@ DEFAULTS = UniformDequantize.Options()
 MERGE = UniformDequantize.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_dequantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -233,7 +233,7 @@ DEFAULTS = UniformQuantize.Options()
 MERGE = UniformQuantize.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantize(
     input: Operand[Uin],
     scales: Operand[TFloat32],

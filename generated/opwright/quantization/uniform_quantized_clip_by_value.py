@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -236,7 +236,7 @@ DEFAULTS = UniformQuantizedClipByValue.Options()
 MERGE = UniformQuantizedClipByValue.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_clip_by_value(
     operand: Operand[U],
     min: SameOperand[U],

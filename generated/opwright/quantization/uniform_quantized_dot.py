@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -351,7 +351,7 @@ DEFAULTS = UniformQuantizedDot.Options()
 MERGE = UniformQuantizedDot.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_dot(
     lhs: Operand[Uin],
     rhs: SameOperand[Uin],

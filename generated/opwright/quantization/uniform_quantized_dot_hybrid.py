@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -248,7 +248,7 @@ DEFAULTS = UniformQuantizedDotHybrid.Options()
 MERGE = UniformQuantizedDotHybrid.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_quantized_dot_hybrid(
     lhs: Operand[Ulhs],
     rhs: Operand[Urhs],

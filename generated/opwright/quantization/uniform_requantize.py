@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -281,7 +281,7 @@ DEFAULTS = UniformRequantize.Options()
 MERGE = UniformRequantize.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_requantize(
     input: Operand[Uin],
     input_scales: Operand[TFloat32],

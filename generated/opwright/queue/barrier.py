@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -238,7 +238,7 @@ DEFAULTS = Barrier.Options()
 MERGE = Barrier.Options.merge
 
 
-@explained
+@describe_missing_args
 def barrier(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

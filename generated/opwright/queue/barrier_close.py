@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ DEFAULTS = BarrierClose.Options()
 MERGE = BarrierClose.Options.merge
 
 
-@explained
+@describe_missing_args
 def barrier_close(
     handle: TensorOperand[TString],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -117,7 +117,7 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def barrier_incomplete_size(
     handle: TensorOperand[TString],
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class BarrierInsertMany(Op):
         )
 
 
-@explained
+@describe_missing_args
 def barrier_insert_many(
     handle: TensorOperand[TString],
     keys: StringOperand,

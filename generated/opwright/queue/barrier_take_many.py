@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -263,7 +263,7 @@ DEFAULTS = BarrierTakeMany.Options()
 MERGE = BarrierTakeMany.Options.merge
 
 
-@explained
+@describe_missing_args
 def barrier_take_many(
     handle: TensorOperand[TString],
     num_elements: Operand[TInt32],

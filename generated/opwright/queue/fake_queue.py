@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -119,7 +119,7 @@ class FakeQueue(TensorOp[TString]):
         return op._build(scope, (resource,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fake_queue(
     resource: TensorOperand[TResource],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ DEFAULTS = FIFOQueue.Options()
 MERGE = FIFOQueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def fifo_queue(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

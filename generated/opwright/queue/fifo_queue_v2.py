@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -241,7 +241,7 @@ DEFAULTS = FIFOQueueV2.Options()
 MERGE = FIFOQueueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def fifo_queue_v2(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -208,7 +208,7 @@ DEFAULTS = MapClear.Options()
 MERGE = MapClear.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_clear(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -264,7 +264,7 @@ DEFAULTS = MapPeek.Options()
 MERGE = MapPeek.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_peek(
     key: Operand[TInt64],
     indices: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -219,7 +219,7 @@ DEFAULTS = MapSize.Options()
 MERGE = MapSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_size(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -269,7 +269,7 @@ DEFAULTS = MapStage.Options()
 MERGE = MapStage.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_stage(
     key: Operand[TInt64],
     indices: Operand[TInt32],

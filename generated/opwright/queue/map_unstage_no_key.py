@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -261,7 +261,7 @@ DEFAULTS = MapUnstageNoKey.Options()
 MERGE = MapUnstageNoKey.Options.merge
 
 
-@explained
+@describe_missing_args
 def map_unstage_no_key(
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -208,7 +208,7 @@ DEFAULTS = OrderedMapClear.Options()
 MERGE = OrderedMapClear.Options.merge
 
 
-@explained
+@describe_missing_args
 def ordered_map_clear(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -221,7 +221,7 @@ DEFAULTS = OrderedMapSize.Options()
 MERGE = OrderedMapSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def ordered_map_size(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

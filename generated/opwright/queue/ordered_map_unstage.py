@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -268,7 +268,7 @@ DEFAULTS = OrderedMapUnstage.Options()
 MERGE = OrderedMapUnstage.Options.merge
 
 
-@explained
+@describe_missing_args
 def ordered_map_unstage(
     key: Operand[TInt64],
     indices: Operand[TInt32],

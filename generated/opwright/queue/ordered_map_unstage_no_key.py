@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -267,7 +267,7 @@ DEFAULTS = OrderedMapUnstageNoKey.Options()
 MERGE = OrderedMapUnstageNoKey.Options.merge
 
 
-@explained
+@describe_missing_args
 def ordered_map_unstage_no_key(
     indices: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],

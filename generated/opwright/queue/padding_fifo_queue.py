@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -251,7 +251,7 @@ DEFAULTS = PaddingFIFOQueue.Options()
 MERGE = PaddingFIFOQueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def padding_fifo_queue(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -248,7 +248,7 @@ DEFAULTS = PaddingFIFOQueueV2.Options()
 MERGE = PaddingFIFOQueueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def padding_fifo_queue_v2(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

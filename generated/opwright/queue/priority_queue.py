@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ DEFAULTS = PriorityQueue.Options()
 MERGE = PriorityQueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def priority_queue(
     shapes: Sequence[ShapeLike],
     *_surplus: Never,

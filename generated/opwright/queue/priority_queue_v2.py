@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -241,7 +241,7 @@ DEFAULTS = PriorityQueueV2.Options()
 MERGE = PriorityQueueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def priority_queue_v2(
     shapes: Sequence[ShapeLike],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -168,7 +168,7 @@ DEFAULTS = QueueClose.Options()
 MERGE = QueueClose.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_close(
     handle: TensorOperand[TString],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -159,7 +159,7 @@ DEFAULTS = QueueCloseV2.Options()
 MERGE = QueueCloseV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_close_v2(
     handle: TensorOperand[TResource],
     *_surplus: Never,

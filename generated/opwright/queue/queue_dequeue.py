@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ DEFAULTS = QueueDequeue.Options()
 MERGE = QueueDequeue.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_dequeue(
     handle: TensorOperand[TString],
     component_types: Sequence[AnyDTypeLike],

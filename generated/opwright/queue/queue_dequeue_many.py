@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = QueueDequeueMany.Options()
 MERGE = QueueDequeueMany.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_dequeue_many(
     handle: TensorOperand[TString],
     n: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -208,7 +208,7 @@ DEFAULTS = QueueDequeueUpTo.Options()
 MERGE = QueueDequeueUpTo.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_dequeue_up_to(
     handle: TensorOperand[TString],
     n: Operand[TInt32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -205,7 +205,7 @@ DEFAULTS = QueueDequeueUpToV2.Options()
 MERGE = QueueDequeueUpToV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_dequeue_up_to_v2(
     handle: TensorOperand[TResource],
     n: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -182,7 +182,7 @@ DEFAULTS = QueueDequeueV2.Options()
 MERGE = QueueDequeueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_dequeue_v2(
     handle: TensorOperand[TResource],
     component_types: Sequence[AnyDTypeLike],

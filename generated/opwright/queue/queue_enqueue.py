@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -183,7 +183,7 @@ DEFAULTS = QueueEnqueue.Options()
 MERGE = QueueEnqueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_enqueue(
     handle: TensorOperand[TString],
     components: Sequence[AnyOperand[AnyDType]],

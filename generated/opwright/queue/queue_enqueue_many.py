@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -187,7 +187,7 @@ DEFAULTS = QueueEnqueueMany.Options()
 MERGE = QueueEnqueueMany.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_enqueue_many(
     handle: TensorOperand[TString],
     components: Sequence[AnyOperand[AnyDType]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = QueueEnqueueManyV2.Options()
 MERGE = QueueEnqueueManyV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_enqueue_many_v2(
     handle: TensorOperand[TResource],
     components: Sequence[AnyOperand[AnyDType]],

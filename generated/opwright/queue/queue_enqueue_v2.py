@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ DEFAULTS = QueueEnqueueV2.Options()
 MERGE = QueueEnqueueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def queue_enqueue_v2(
     handle: TensorOperand[TResource],
     components: Sequence[AnyOperand[AnyDType]],

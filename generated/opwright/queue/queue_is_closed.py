@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class QueueIsClosed(TensorOp[TBool]):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def queue_is_closed(
     handle: TensorOperand[TString],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class QueueIsClosedV2(TensorOp[TBool]):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def queue_is_closed_v2(
     handle: TensorOperand[TResource],
     *_surplus: Never,

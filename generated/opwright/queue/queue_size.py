@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -119,7 +119,7 @@ class QueueSize(TensorOp[TInt32]):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def queue_size(
     handle: TensorOperand[TString],
     *_surplus: Never,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -294,7 +294,7 @@ DEFAULTS = RandomShuffleQueue.Options()
 MERGE = RandomShuffleQueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_shuffle_queue(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

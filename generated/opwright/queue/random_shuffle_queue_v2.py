@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -291,7 +291,7 @@ DEFAULTS = RandomShuffleQueueV2.Options()
 MERGE = RandomShuffleQueueV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_shuffle_queue_v2(
     component_types: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -165,7 +165,7 @@ DEFAULTS = Stack.Options()
 MERGE = Stack.Options.merge
 
 
-@explained
+@describe_missing_args
 def stack(
     elem_type: AnyDTypeLike,
     *_surplus: Never,

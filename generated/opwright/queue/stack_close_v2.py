@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class StackCloseV2(Op):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stack_close_v2(
     handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class StackPop(TensorOp[ElemType]):
         return op._build(scope, (handle,), {"elem_type": elem_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stack_pop(
     handle: TensorOperand[TString],
     elem_type: type[UElemType] | DTypeLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class StackPopV2(TensorOp[ElemType]):
         return op._build(scope, (handle,), {"elem_type": elem_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stack_pop_v2(
     handle: TensorOperand[TResource],
     elem_type: type[UElemType] | DTypeLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -173,7 +173,7 @@ DEFAULTS = StackPush.Options()
 MERGE = StackPush.Options.merge
 
 
-@explained
+@describe_missing_args
 def stack_push(
     handle: TensorOperand[TString],
     elem: AnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = StackPushV2.Options()
 MERGE = StackPushV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def stack_push_v2(
     handle: TensorOperand[TResource],
     elem: AnyOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ DEFAULTS = StackV2.Options()
 MERGE = StackV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def stack_v2(
     max_size: Operand[TInt32],
     elem_type: AnyDTypeLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -224,7 +224,7 @@ DEFAULTS = Stage.Options()
 MERGE = Stage.Options.merge
 
 
-@explained
+@describe_missing_args
 def stage(
     values: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

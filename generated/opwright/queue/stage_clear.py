@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = StageClear.Options()
 MERGE = StageClear.Options.merge
 
 
-@explained
+@describe_missing_args
 def stage_clear(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

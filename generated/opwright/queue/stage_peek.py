@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -241,7 +241,7 @@ DEFAULTS = StagePeek.Options()
 MERGE = StagePeek.Options.merge
 
 
-@explained
+@describe_missing_args
 def stage_peek(
     index: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -214,7 +214,7 @@ DEFAULTS = StageSize.Options()
 MERGE = StageSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def stage_size(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -221,7 +221,7 @@ DEFAULTS = Unstage.Options()
 MERGE = Unstage.Options.merge
 
 
-@explained
+@describe_missing_args
 def unstage(
     dtypes: Sequence[AnyDTypeLike],
     *_surplus: Never,

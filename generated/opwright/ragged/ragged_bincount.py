@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -229,7 +229,7 @@ DEFAULTS = RaggedBincount.Options()
 MERGE = RaggedBincount.Options.merge
 
 
-@explained
+@describe_missing_args
 def ragged_bincount(
     splits: Operand[TInt64],
     values: Operand[Uidx],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -275,7 +275,7 @@ DEFAULTS = RaggedCountSparseOutput.Options()
 MERGE = RaggedCountSparseOutput.Options.merge
 
 
-@explained
+@describe_missing_args
 def ragged_count_sparse_output(
     splits: Operand[TInt64],
     values: Operand[U],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -281,7 +281,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_cross(
     ragged_values: Sequence[AnyOperand[AnyDType]],
     ragged_row_splits: Sequence[Operand[AnyDType]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -198,7 +198,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_gather(
     params_nested_splits: Sequence[Operand[Usplits]],
     params_dense_values: AnyOperand[Uvalues],

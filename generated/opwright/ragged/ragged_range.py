@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -231,7 +231,7 @@ def ragged_range(
 ) -> RaggedRangeOutputs[Usplits, U]: ...
 
 
-@explained
+@describe_missing_args
 def ragged_range(
     starts: Operand[U],
     limits: SameOperand[U],

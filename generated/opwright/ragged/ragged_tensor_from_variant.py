@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -254,7 +254,7 @@ def ragged_tensor_from_variant(
 ) -> RaggedTensorFromVariantOutputs[Usplits, Uvalues]: ...
 
 
-@explained
+@describe_missing_args
 def ragged_tensor_from_variant(
     encoded_ragged: TensorOperand[TVariant],
     input_ragged_rank: int,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -190,7 +190,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_tensor_to_sparse(
     rt_nested_splits: Sequence[Operand[Usplits]],
     rt_dense_values: AnyOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fit_together,
     graphs,
@@ -216,7 +216,7 @@ class RaggedTensorToTensor(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_tensor_to_tensor(
     shape: Operand[Ushape],
     values: AnyOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -174,7 +174,7 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_tensor_to_variant(
     rt_nested_splits: Sequence[Operand[Usplits]],
     rt_dense_values: AnyOperand[Uvalues],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         )
 
 
-@explained
+@describe_missing_args
 def ragged_tensor_to_variant_gradient(
     encoded_ragged_grad: TensorOperand[TVariant],
     row_splits: Operand[Usplits],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -233,7 +233,7 @@ DEFAULTS = AllCandidateSampler.Options()
 MERGE = AllCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def all_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class AnonymousRandomSeedGenerator(Op):
         return op._build(scope, (seed, seed2), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def anonymous_random_seed_generator(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -169,7 +169,7 @@ class AnonymousSeedGenerator(Op):
         return op._build(scope, (seed, seed2, reshuffle), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def anonymous_seed_generator(
     seed: Operand[TInt64],
     seed2: Operand[TInt64],

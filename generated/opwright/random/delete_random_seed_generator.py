@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class DeleteRandomSeedGenerator(Op):
         return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def delete_random_seed_generator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],

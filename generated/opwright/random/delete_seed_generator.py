@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class DeleteSeedGenerator(Op):
         return op._build(scope, (handle, deleter), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def delete_seed_generator(
     handle: TensorOperand[TResource],
     deleter: TensorOperand[TVariant],

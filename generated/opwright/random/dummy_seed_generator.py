@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -100,7 +100,7 @@ class DummySeedGenerator(TensorOp[TResource]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dummy_seed_generator(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -275,7 +275,7 @@ DEFAULTS = LogUniformCandidateSampler.Options()
 MERGE = LogUniformCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def log_uniform_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

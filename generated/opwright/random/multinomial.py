@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -285,7 +285,7 @@ def multinomial(
 ) -> Output[UOutputDtype]: ...
 
 
-@explained
+@describe_missing_args
 def multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ def non_deterministic_ints(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def non_deterministic_ints(
     shape: AnyOperand[UShapeDtype],
     *_surplus: Never,

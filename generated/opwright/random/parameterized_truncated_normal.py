@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -232,7 +232,7 @@ DEFAULTS = ParameterizedTruncatedNormal.Options()
 MERGE = ParameterizedTruncatedNormal.Options.merge
 
 
-@explained
+@describe_missing_args
 def parameterized_truncated_normal(
     shape: Operand[U],
     means: Operand[UDtype],

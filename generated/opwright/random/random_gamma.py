@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -214,7 +214,7 @@ DEFAULTS = RandomGamma.Options()
 MERGE = RandomGamma.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_gamma(
     shape: Operand[US],
     alpha: Operand[U],

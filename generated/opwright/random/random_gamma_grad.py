@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class RandomGammaGrad(TensorOp[T]):
         return op._build(scope, (alpha, sample), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def random_gamma_grad(
     alpha: Operand[U],
     sample: SameOperand[U],

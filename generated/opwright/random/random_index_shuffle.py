@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -211,7 +211,7 @@ DEFAULTS = RandomIndexShuffle.Options()
 MERGE = RandomIndexShuffle.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_index_shuffle(
     index: Operand[UDtype],
     seed: Operand[Useed],

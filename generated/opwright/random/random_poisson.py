@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ MERGE = RandomPoisson.Options.merge
     "RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def random_poisson(
     shape: Operand[US],
     rate: Operand[UDtype],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -267,7 +267,7 @@ def random_poisson_v2(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def random_poisson_v2(
     shape: Operand[US],
     rate: Operand[UR],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -179,7 +179,7 @@ DEFAULTS = RandomShuffle.Options()
 MERGE = RandomShuffle.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_shuffle(
     value: AnyOperand[U],
     *_surplus: Never,

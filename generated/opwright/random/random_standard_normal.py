@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -205,7 +205,7 @@ DEFAULTS = RandomStandardNormal.Options()
 MERGE = RandomStandardNormal.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_standard_normal(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -203,7 +203,7 @@ DEFAULTS = RandomUniform.Options()
 MERGE = RandomUniform.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_uniform(
     shape: Operand[U],
     dtype: type[UDtype] | DTypeLike,

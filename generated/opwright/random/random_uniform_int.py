@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = RandomUniformInt.Options()
 MERGE = RandomUniformInt.Options.merge
 
 
-@explained
+@describe_missing_args
 def random_uniform_int(
     shape: Operand[U],
     minval: Operand[Uout],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -249,7 +249,7 @@ DEFAULTS = RecordInput.Options()
 MERGE = RecordInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def record_input(
     file_pattern: StringLike,
     *_surplus: Never,

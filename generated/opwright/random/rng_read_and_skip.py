@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -149,7 +149,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
         return op._build(scope, (resource, alg, delta), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rng_read_and_skip(
     resource: TensorOperand[TResource],
     alg: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -139,7 +139,7 @@ class RngSkip(Op):
         return op._build(scope, (resource, algorithm, delta), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def rng_skip(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

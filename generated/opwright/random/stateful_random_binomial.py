@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -272,7 +272,7 @@ def stateful_random_binomial(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_random_binomial(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

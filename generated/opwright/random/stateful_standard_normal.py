@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -213,7 +213,7 @@ def stateful_standard_normal(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_standard_normal(
     resource: TensorOperand[TResource],
     shape: AnyOperand[UShapeDtype],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -226,7 +226,7 @@ def stateful_standard_normal_v2(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_standard_normal_v2(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

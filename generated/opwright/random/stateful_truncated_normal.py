@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -231,7 +231,7 @@ def stateful_truncated_normal(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_truncated_normal(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

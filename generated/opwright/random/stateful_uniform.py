@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -228,7 +228,7 @@ def stateful_uniform(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_uniform(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

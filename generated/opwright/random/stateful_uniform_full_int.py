@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -225,7 +225,7 @@ def stateful_uniform_full_int(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateful_uniform_full_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -191,7 +191,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def stateful_uniform_int(
     resource: TensorOperand[TResource],
     algorithm: Operand[TInt64],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -247,7 +247,7 @@ def stateless_multinomial(
 ) -> Output[UOutputDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_multinomial(
     logits: Operand[U],
     num_samples: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def stateless_parameterized_truncated_normal(
     shape: Operand[US],
     seed: Operand[Useed],

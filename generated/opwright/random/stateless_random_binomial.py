@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -257,7 +257,7 @@ def stateless_random_binomial(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_random_binomial(
     shape: Operand[US],
     seed: Operand[Useed],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -170,7 +170,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         return op._build(scope, (shape, seed, alpha), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_gamma_v2(
     shape: Operand[U],
     seed: Operand[Useed],

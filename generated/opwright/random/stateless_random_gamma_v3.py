@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -194,7 +194,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         return op._build(scope, (shape, key, counter, alg, alpha), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_gamma_v3(
     shape: Operand[UShapeDtype],
     key: Operand[TUint64],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -103,7 +103,7 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_get_alg(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -161,7 +161,7 @@ class StatelessRandomGetKeyCounter(Op):
         return op._build(scope, (seed,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_get_key_counter(
     seed: Operand[Useed], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> StatelessRandomGetKeyCounterOutputs:

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
         return op._build(scope, (seed,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_get_key_counter_alg(
     seed: Operand[Useed], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> StatelessRandomGetKeyCounterAlgOutputs:

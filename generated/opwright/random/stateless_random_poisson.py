@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -186,7 +186,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         return op._build(scope, (shape, seed, lam), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_poisson(
     shape: Operand[U],
     seed: Operand[Useed],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -217,7 +217,7 @@ def stateless_random_uniform(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_random_uniform(
     shape: Operand[U],
     seed: Operand[Useed],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ def stateless_random_uniform_full_int(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_random_uniform_full_int(
     shape: Operand[U],
     seed: Operand[Useed],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -183,7 +183,7 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         return op._build(scope, (shape, seed, minval, maxval), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_random_uniform_int(
     shape: Operand[U],
     seed: Operand[Useed],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -203,7 +203,7 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def stateless_random_uniform_int_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -237,7 +237,7 @@ def stateless_random_uniform_v2(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_random_uniform_v2(
     shape: Operand[Ushape],
     key: Operand[TUint64],

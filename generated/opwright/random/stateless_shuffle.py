@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -161,7 +161,7 @@ class StatelessShuffle(TensorOp[T]):
         return op._build(scope, (value, key, counter, alg), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def stateless_shuffle(
     value: AnyOperand[U],
     key: Operand[TUint64],

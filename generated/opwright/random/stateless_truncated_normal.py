@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -222,7 +222,7 @@ def stateless_truncated_normal(
 ) -> Output[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def stateless_truncated_normal(
     shape: Operand[U],
     seed: Operand[Useed],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -270,7 +270,7 @@ DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
 MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def thread_unsafe_unigram_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

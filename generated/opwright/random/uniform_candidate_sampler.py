@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -264,7 +264,7 @@ DEFAULTS = UniformCandidateSampler.Options()
 MERGE = UniformCandidateSampler.Options.merge
 
 
-@explained
+@describe_missing_args
 def uniform_candidate_sampler(
     true_classes: Operand[TInt64],
     num_true: int,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ class RiscBinaryArithmetic(TensorOp[T]):
         return op._build(scope, (x, y), {"op_type": op_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_binary_arithmetic(
     x: Operand[U],
     y: SameOperand[U],

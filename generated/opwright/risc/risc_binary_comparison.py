@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class RiscBinaryComparison(TensorOp[TBool]):
         return op._build(scope, (x, y), {"op_type": op_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_binary_comparison(
     x: Operand[U],
     y: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -151,7 +151,7 @@ class RiscBroadcast(TensorOp[T]):
         return op._build(scope, (input, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_broadcast(
     input: AnyOperand[U],
     shape: Operand[Uidx],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class RiscCast(TensorOp[DstT]):
         return op._build(scope, (x,), {"DstT": DstT}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_cast(
     x: AnyOperand[USrcT],
     DstT: type[UDstT] | DTypeLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -156,7 +156,7 @@ class RiscConcat(TensorOp[T]):
         return op._build(scope, (values, axis), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_concat(
     values: Sequence[AnyOperand[U]],
     axis: Operand[Uidx],

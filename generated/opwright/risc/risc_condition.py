@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -184,7 +184,7 @@ class RiscCondition(TensorOp[DstT]):
         )
 
 
-@explained
+@describe_missing_args
 def risc_condition(
     pred: Operand[TBool],
     input_true: Operand[USrcT],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -207,7 +207,7 @@ DEFAULTS = RiscConv.Options()
 MERGE = RiscConv.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_conv(
     input: Operand[U],
     filter: SameOperand[U],

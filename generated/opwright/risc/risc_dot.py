@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ DEFAULTS = RiscDot.Options()
 MERGE = RiscDot.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_dot(
     a: Operand[U],
     b: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = RiscGather.Options()
 MERGE = RiscGather.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_gather(
     params: AnyOperand[Uparams],
     indices: Operand[Uindices],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -127,7 +127,7 @@ class RiscLogicalAnd(TensorOp[TBool]):
         return op._build(scope, (x, y), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_logical_and(
     x: Operand[TBool],
     y: Operand[TBool],

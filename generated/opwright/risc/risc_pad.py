@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -156,7 +156,7 @@ class RiscPad(TensorOp[T]):
         return op._build(scope, (input, paddings, constant_values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_pad(
     input: Operand[U],
     paddings: Operand[Upaddings],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -195,7 +195,7 @@ DEFAULTS = RiscPool.Options()
 MERGE = RiscPool.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_pool(
     value: Operand[U],
     ksize: Sequence[int],

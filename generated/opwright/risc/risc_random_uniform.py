@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ DEFAULTS = RiscRandomUniform.Options()
 MERGE = RiscRandomUniform.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_random_uniform(
     shape: Operand[U],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -167,7 +167,7 @@ def risc_real(
 ) -> Output[Uout]: ...
 
 
-@explained
+@describe_missing_args
 def risc_real(
     input: Operand[U],
     *_surplus: Never,

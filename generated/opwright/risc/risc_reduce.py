@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -161,7 +161,7 @@ class RiscReduce(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def risc_reduce(
     tensor: Operand[U],
     axis: Operand[UIndex],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -150,7 +150,7 @@ class RiscReshape(TensorOp[T]):
         return op._build(scope, (tensor, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_reshape(
     tensor: Operand[U],
     shape: Operand[Ushape],

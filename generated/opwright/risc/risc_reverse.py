@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -146,7 +146,7 @@ class RiscReverse(TensorOp[T]):
         return op._build(scope, (tensor, axis), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_reverse(
     tensor: Operand[U],
     axis: Operand[Uidx],

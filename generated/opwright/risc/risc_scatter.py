@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -155,7 +155,7 @@ class RiscScatter(TensorOp[T]):
         return op._build(scope, (indices, updates, shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_scatter(
     indices: Operand[Uindices],
     updates: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ def risc_shape(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def risc_shape(
     input: Operand[U],
     *_surplus: Never,

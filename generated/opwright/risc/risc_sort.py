@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -160,7 +160,7 @@ class RiscSort(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def risc_sort(
     input: Operand[U],
     axis: Operand[UIndex],

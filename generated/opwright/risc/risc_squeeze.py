@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -159,7 +159,7 @@ DEFAULTS = RiscSqueeze.Options()
 MERGE = RiscSqueeze.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_squeeze(
     input: AnyOperand[U],
     *_surplus: Never,

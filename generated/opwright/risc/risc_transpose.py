@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -145,7 +145,7 @@ class RiscTranspose(TensorOp[T]):
         return op._build(scope, (x, perm), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_transpose(
     x: AnyOperand[U],
     perm: Operand[Uperm],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -190,7 +190,7 @@ DEFAULTS = RiscTriangularSolve.Options()
 MERGE = RiscTriangularSolve.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_triangular_solve(
     matrix: Operand[U],
     rhs: SameOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -133,7 +133,7 @@ class RiscUnary(TensorOp[T]):
         return op._build(scope, (x,), {"op_type": op_type}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def risc_unary(
     x: Operand[U],
     op_type: Literal[

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -209,7 +209,7 @@ DEFAULTS = RiscWhile.Options()
 MERGE = RiscWhile.Options.merge
 
 
-@explained
+@describe_missing_args
 def risc_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,

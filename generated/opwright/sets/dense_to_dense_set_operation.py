@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -241,7 +241,7 @@ DEFAULTS = DenseToDenseSetOperation.Options()
 MERGE = DenseToDenseSetOperation.Options.merge
 
 
-@explained
+@describe_missing_args
 def dense_to_dense_set_operation(
     set1: AnyOperand[U],
     set2: SameAnyOperand[U],

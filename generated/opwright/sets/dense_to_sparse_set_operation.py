@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -266,7 +266,7 @@ DEFAULTS = DenseToSparseSetOperation.Options()
 MERGE = DenseToSparseSetOperation.Options.merge
 
 
-@explained
+@describe_missing_args
 def dense_to_sparse_set_operation(
     set1: AnyOperand[U],
     set2_indices: Operand[TInt64],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -208,7 +208,7 @@ DEFAULTS = SetSize.Options()
 MERGE = SetSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def set_size(
     set_indices: Operand[TInt64],
     set_values: AnyOperand[U],

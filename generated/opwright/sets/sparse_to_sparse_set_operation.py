@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -296,7 +296,7 @@ DEFAULTS = SparseToSparseSetOperation.Options()
 MERGE = SparseToSparseSetOperation.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_to_sparse_set_operation(
     set1_indices: Operand[TInt64],
     set1_values: AnyOperand[U],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TComplex64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class BatchFFT(TensorOp[TComplex64]):
 
 
 @deprecated("BatchFFT was removed in GraphDef version 15. Use FFT.", category=None)
-@explained
+@describe_missing_args
 def batch_fft(
     input: Operand[TComplex64],
     *_surplus: Never,

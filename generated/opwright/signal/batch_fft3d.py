@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TComplex64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class BatchFFT3D(TensorOp[TComplex64]):
 
 
 @deprecated("BatchFFT3D was removed in GraphDef version 15. Use FFT3D.", category=None)
-@explained
+@describe_missing_args
 def batch_fft3d(
     input: Operand[TComplex64],
     *_surplus: Never,

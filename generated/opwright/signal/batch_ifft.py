@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TComplex64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class BatchIFFT(TensorOp[TComplex64]):
 
 
 @deprecated("BatchIFFT was removed in GraphDef version 15. Use IFFT.", category=None)
-@explained
+@describe_missing_args
 def batch_ifft(
     input: Operand[TComplex64],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TComplex64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class BatchIFFT2D(TensorOp[TComplex64]):
 @deprecated(
     "BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D.", category=None
 )
-@explained
+@describe_missing_args
 def batch_ifft2d(
     input: Operand[TComplex64],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -138,7 +138,7 @@ class FFT3D(TensorOp[Tcomplex]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def fft3d(
     input: Operand[Ucomplex],
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -133,7 +133,7 @@ class IFFT2D(TensorOp[Tcomplex]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ifft2d(
     input: Operand[Ucomplex],
     *_surplus: Never,

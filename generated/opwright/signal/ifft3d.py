@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class IFFT3D(TensorOp[Tcomplex]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ifft3d(
     input: Operand[Ucomplex],
     *_surplus: Never,

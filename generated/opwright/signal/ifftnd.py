@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -164,7 +164,7 @@ class IFFTND(TensorOp[Tcomplex]):
         return op._build(scope, (input, fft_length, axes), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def ifftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],

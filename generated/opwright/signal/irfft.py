@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -215,7 +215,7 @@ def irfft(
 ) -> Output[Ureal]: ...
 
 
-@explained
+@describe_missing_args
 def irfft(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ def irfft2d(
 ) -> Output[Ureal]: ...
 
 
-@explained
+@describe_missing_args
 def irfft2d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -218,7 +218,7 @@ def irfft3d(
 ) -> Output[Ureal]: ...
 
 
-@explained
+@describe_missing_args
 def irfft3d(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],

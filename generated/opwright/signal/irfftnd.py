@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -238,7 +238,7 @@ def irfftnd(
 ) -> Output[Ureal]: ...
 
 
-@explained
+@describe_missing_args
 def irfftnd(
     input: Operand[Ucomplex],
     fft_length: Operand[TInt32],

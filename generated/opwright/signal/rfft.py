@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -221,7 +221,7 @@ def rfft(
 ) -> Output[Ucomplex]: ...
 
 
-@explained
+@describe_missing_args
 def rfft(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -225,7 +225,7 @@ def rfft2d(
 ) -> Output[Ucomplex]: ...
 
 
-@explained
+@describe_missing_args
 def rfft2d(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],

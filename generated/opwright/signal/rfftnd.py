@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -240,7 +240,7 @@ def rfftnd(
 ) -> Output[Ucomplex]: ...
 
 
-@explained
+@describe_missing_args
 def rfftnd(
     input: Operand[Ureal],
     fft_length: Operand[TInt32],

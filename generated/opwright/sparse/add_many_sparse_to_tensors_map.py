@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -228,7 +228,7 @@ DEFAULTS = AddManySparseToTensorsMap.Options()
 MERGE = AddManySparseToTensorsMap.Options.merge
 
 
-@explained
+@describe_missing_args
 def add_many_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],

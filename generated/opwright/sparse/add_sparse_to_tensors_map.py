@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ DEFAULTS = AddSparseToTensorsMap.Options()
 MERGE = AddSparseToTensorsMap.Options.merge
 
 
-@explained
+@describe_missing_args
 def add_sparse_to_tensors_map(
     sparse_indices: Operand[TInt64],
     sparse_values: AnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -256,7 +256,7 @@ DEFAULTS = DenseCountSparseOutput.Options()
 MERGE = DenseCountSparseOutput.Options.merge
 
 
-@explained
+@describe_missing_args
 def dense_count_sparse_output(
     values: Operand[U],
     weights: Operand[UOutputType],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def deserialize_sparse(
     serialized_sparse: AnyOperand[Userialized],
     dtype: type[UDtype] | DTypeLike,

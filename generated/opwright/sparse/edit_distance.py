@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -257,7 +257,7 @@ DEFAULTS = EditDistance.Options()
 MERGE = EditDistance.Options.merge
 
 
-@explained
+@describe_missing_args
 def edit_distance(
     hypothesis_indices: Operand[TInt64],
     hypothesis_values: AnyOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -248,7 +248,7 @@ class SparseAdd(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_add(
     a_indices: Operand[TInt64],
     a_values: Operand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -191,7 +191,7 @@ class SparseAddGrad(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_add_grad(
     backprop_val_grad: Operand[U],
     a_indices: Operand[TInt64],

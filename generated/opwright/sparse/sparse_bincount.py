@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -246,7 +246,7 @@ DEFAULTS = SparseBincount.Options()
 MERGE = SparseBincount.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_bincount(
     indices: Operand[TInt64],
     values: Operand[Uidx],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -194,7 +194,7 @@ class SparseConcat(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_concat(
     indices: Sequence[Operand[TInt64]],
     values: Sequence[AnyOperand[U]],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -287,7 +287,7 @@ DEFAULTS = SparseCountSparseOutput.Options()
 MERGE = SparseCountSparseOutput.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_count_sparse_output(
     indices: Operand[TInt64],
     values: Operand[U],

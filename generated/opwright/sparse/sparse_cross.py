@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -257,7 +257,7 @@ class SparseCross(Op, Generic[OutType]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_cross(
     indices: Sequence[Operand[TInt64]],
     values: Sequence[AnyOperand[AnyDType]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -227,7 +227,7 @@ class SparseCrossHashed(Op):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_cross_hashed(
     indices: Sequence[Operand[TInt64]],
     values: Sequence[AnyOperand[AnyDType]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -206,7 +206,7 @@ class SparseCrossV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_cross_v2(
     indices: Sequence[Operand[TInt64]],
     values: Sequence[AnyOperand[AnyDType]],

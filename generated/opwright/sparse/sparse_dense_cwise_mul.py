@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -187,7 +187,7 @@ class SparseDenseCwiseMul(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_dense_cwise_mul(
     sp_indices: Operand[TInt64],
     sp_values: Operand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -220,7 +220,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_fill_empty_rows(
     indices: Operand[TInt64],
     values: AnyOperand[U],

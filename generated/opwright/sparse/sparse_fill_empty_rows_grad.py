@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -165,7 +165,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
         return op._build(scope, (reverse_index_map, grad_values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_fill_empty_rows_grad(
     reverse_index_map: Operand[TInt64],
     grad_values: AnyOperand[U],

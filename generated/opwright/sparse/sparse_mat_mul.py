@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -230,7 +230,7 @@ DEFAULTS = SparseMatMul.Options()
 MERGE = SparseMatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_mat_mul(
     a: Operand[Ua],
     b: Operand[Ub],

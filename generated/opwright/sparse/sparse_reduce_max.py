@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -222,7 +222,7 @@ DEFAULTS = SparseReduceMax.Options()
 MERGE = SparseReduceMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_reduce_max(
     input_indices: Operand[TInt64],
     input_values: Operand[U],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -251,7 +251,7 @@ DEFAULTS = SparseReduceMaxSparse.Options()
 MERGE = SparseReduceMaxSparse.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_reduce_max_sparse(
     input_indices: Operand[TInt64],
     input_values: Operand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -218,7 +218,7 @@ DEFAULTS = SparseReduceSum.Options()
 MERGE = SparseReduceSum.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_reduce_sum(
     input_indices: Operand[TInt64],
     input_values: Operand[U],

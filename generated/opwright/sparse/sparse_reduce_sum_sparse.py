@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -247,7 +247,7 @@ DEFAULTS = SparseReduceSumSparse.Options()
 MERGE = SparseReduceSumSparse.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_reduce_sum_sparse(
     input_indices: Operand[TInt64],
     input_values: Operand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ class SparseReorder(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_reorder(
     input_indices: Operand[TInt64],
     input_values: AnyOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -167,7 +167,7 @@ class SparseReshape(Op):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_reshape(
     input_indices: Operand[TInt64],
     input_shape: Operand[TInt64],

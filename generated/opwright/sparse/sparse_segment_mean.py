@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -236,7 +236,7 @@ DEFAULTS = SparseSegmentMean.Options()
 MERGE = SparseSegmentMean.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_mean(
     data: Operand[U],
     indices: Operand[Uidx],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_segment_mean_grad_v2(
     grad: Operand[U],
     indices: Operand[Uidx],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -259,7 +259,7 @@ DEFAULTS = SparseSegmentMeanWithNumSegments.Options()
 MERGE = SparseSegmentMeanWithNumSegments.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_mean_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -238,7 +238,7 @@ DEFAULTS = SparseSegmentSqrtN.Options()
 MERGE = SparseSegmentSqrtN.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sqrt_n(
     data: Operand[U],
     indices: Operand[Uidx],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -195,7 +195,7 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sqrt_n_grad(
     grad: Operand[U],
     indices: Operand[Uidx],

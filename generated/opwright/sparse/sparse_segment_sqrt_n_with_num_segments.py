@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -267,7 +267,7 @@ DEFAULTS = SparseSegmentSqrtNWithNumSegments.Options()
 MERGE = SparseSegmentSqrtNWithNumSegments.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sqrt_n_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -225,7 +225,7 @@ DEFAULTS = SparseSegmentSum.Options()
 MERGE = SparseSegmentSum.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sum(
     data: Operand[U],
     indices: Operand[Uidx],

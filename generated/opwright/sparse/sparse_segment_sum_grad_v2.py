@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -207,7 +207,7 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sum_grad_v2(
     grad: Operand[U],
     indices: Operand[Uidx],

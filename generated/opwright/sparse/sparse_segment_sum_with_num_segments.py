@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -249,7 +249,7 @@ DEFAULTS = SparseSegmentSumWithNumSegments.Options()
 MERGE = SparseSegmentSumWithNumSegments.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_segment_sum_with_num_segments(
     data: Operand[U],
     indices: Operand[Uidx],

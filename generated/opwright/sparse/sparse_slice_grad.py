@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -177,7 +177,7 @@ class SparseSliceGrad(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_slice_grad(
     backprop_val_grad: Operand[U],
     input_indices: Operand[TInt64],

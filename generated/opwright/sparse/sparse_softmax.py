@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -167,7 +167,7 @@ class SparseSoftmax(TensorOp[T]):
         return op._build(scope, (sp_indices, sp_values, sp_shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_softmax(
     sp_indices: Operand[TInt64],
     sp_values: Operand[U],

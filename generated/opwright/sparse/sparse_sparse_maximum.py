@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -229,7 +229,7 @@ class SparseSparseMaximum(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_sparse_maximum(
     a_indices: Operand[TInt64],
     a_values: Operand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -211,7 +211,7 @@ class SparseSplit(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_split(
     split_dim: Operand[TInt64],
     indices: Operand[TInt64],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -176,7 +176,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
         return op._build(scope, (a_indices, a_values, a_shape, b), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_tensor_dense_add(
     a_indices: Operand[Uindices],
     a_values: Operand[U],

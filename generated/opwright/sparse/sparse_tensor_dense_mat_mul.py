@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fits,
     graphs,
@@ -256,7 +256,7 @@ DEFAULTS = SparseTensorDenseMatMul.Options()
 MERGE = SparseTensorDenseMatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_tensor_dense_mat_mul(
     a_indices: Operand[Uindices],
     a_values: AnyOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -217,7 +217,7 @@ DEFAULTS = SparseToDense.Options()
 MERGE = SparseToDense.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_to_dense(
     sparse_indices: Operand[Uindices],
     output_shape: SameOperand[Uindices],

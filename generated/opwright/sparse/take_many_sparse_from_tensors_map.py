@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -246,7 +246,7 @@ DEFAULTS = TakeManySparseFromTensorsMap.Options()
 MERGE = TakeManySparseFromTensorsMap.Options.merge
 
 
-@explained
+@describe_missing_args
 def take_many_sparse_from_tensors_map(
     sparse_handles: Operand[TInt64],
     dtype: type[UDtype] | DTypeLike,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -207,7 +207,7 @@ DEFAULTS = ReduceJoin.Options()
 MERGE = ReduceJoin.Options.merge
 
 
-@explained
+@describe_missing_args
 def reduce_join(
     inputs: StringOperand,
     reduction_indices: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -132,7 +132,7 @@ class RegexFullMatch(TensorOp[TBool]):
         return op._build(scope, (input, pattern), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def regex_full_match(
     input: StringOperand,
     pattern: StringOperand,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -202,7 +202,7 @@ DEFAULTS = RegexReplace.Options()
 MERGE = RegexReplace.Options.merge
 
 
-@explained
+@describe_missing_args
 def regex_replace(
     input: StringOperand,
     pattern: StringOperand,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class StaticRegexFullMatch(TensorOp[TBool]):
         return op._build(scope, (input,), {"pattern": pattern}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def static_regex_full_match(
     input: StringOperand,
     pattern: StringLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = StaticRegexReplace.Options()
 MERGE = StaticRegexReplace.Options.merge
 
 
-@explained
+@describe_missing_args
 def static_regex_replace(
     input: StringOperand,
     pattern: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -202,7 +202,7 @@ DEFAULTS = StringFormat.Options()
 MERGE = StringFormat.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_format(
     inputs: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ DEFAULTS = StringJoin.Options()
 MERGE = StringJoin.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_join(
     inputs: Sequence[StringOperand],
     *_surplus: Never,

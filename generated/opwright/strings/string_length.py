@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ DEFAULTS = StringLength.Options()
 MERGE = StringLength.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_length(
     input: StringOperand,
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ DEFAULTS = StringLower.Options()
 MERGE = StringLower.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_lower(
     input: StringOperand,
     *_surplus: Never,

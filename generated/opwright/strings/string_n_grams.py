@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -240,7 +240,7 @@ class StringNGrams(Op, Generic[Tsplits]):
         )
 
 
-@explained
+@describe_missing_args
 def string_n_grams(
     data: StringOperand,
     data_splits: Operand[Usplits],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ DEFAULTS = StringSplit.Options()
 MERGE = StringSplit.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_split(
     input: StringOperand,
     delimiter: StringOperand,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -197,7 +197,7 @@ DEFAULTS = StringSplitV2.Options()
 MERGE = StringSplitV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_split_v2(
     input: StringOperand,
     sep: StringOperand,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -108,7 +108,7 @@ class StringStrip(TensorOp[TString]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def string_strip(
     input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

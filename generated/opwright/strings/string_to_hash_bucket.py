@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -132,7 +132,7 @@ class StringToHashBucket(TensorOp[TInt64]):
         )
 
 
-@explained
+@describe_missing_args
 def string_to_hash_bucket(
     string_tensor: StringOperand,
     num_buckets: int,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -126,7 +126,7 @@ class StringToHashBucketFast(TensorOp[TInt64]):
         return op._build(scope, (input,), {"num_buckets": num_buckets}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def string_to_hash_bucket_fast(
     input: StringOperand,
     num_buckets: int,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
         )
 
 
-@explained
+@describe_missing_args
 def string_to_hash_bucket_strong(
     input: StringOperand,
     num_buckets: int,

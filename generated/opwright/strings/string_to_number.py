@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -196,7 +196,7 @@ def string_to_number(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def string_to_number(
     string_tensor: StringOperand,
     *_surplus: Never,

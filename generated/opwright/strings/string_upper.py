@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ DEFAULTS = StringUpper.Options()
 MERGE = StringUpper.Options.merge
 
 
-@explained
+@describe_missing_args
 def string_upper(
     input: StringOperand,
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -197,7 +197,7 @@ DEFAULTS = Substr.Options()
 MERGE = Substr.Options.merge
 
 
-@explained
+@describe_missing_args
 def substr(
     input: StringOperand,
     pos: Operand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -298,7 +298,7 @@ def unicode_decode(
 ) -> UnicodeDecodeOutputs[Usplits]: ...
 
 
-@explained
+@describe_missing_args
 def unicode_decode(
     input: StringOperand,
     input_encoding: StringLike,

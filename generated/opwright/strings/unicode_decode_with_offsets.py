@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -317,7 +317,7 @@ def unicode_decode_with_offsets(
 ) -> UnicodeDecodeWithOffsetsOutputs[Usplits]: ...
 
 
-@explained
+@describe_missing_args
 def unicode_decode_with_offsets(
     input: StringOperand,
     input_encoding: StringLike,

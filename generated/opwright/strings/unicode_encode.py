@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -222,7 +222,7 @@ DEFAULTS = UnicodeEncode.Options()
 MERGE = UnicodeEncode.Options.merge
 
 
-@explained
+@describe_missing_args
 def unicode_encode(
     input_values: Operand[TInt32],
     input_splits: Operand[Usplits],

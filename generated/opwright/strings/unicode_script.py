@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -119,7 +119,7 @@ class UnicodeScript(TensorOp[TInt32]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def unicode_script(
     input: Operand[TInt32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -225,7 +225,7 @@ DEFAULTS = UnicodeTranscode.Options()
 MERGE = UnicodeTranscode.Options.merge
 
 
-@explained
+@describe_missing_args
 def unicode_transcode(
     input: StringOperand,
     input_encoding: StringLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -205,7 +205,7 @@ DEFAULTS = UnsortedSegmentJoin.Options()
 MERGE = UnsortedSegmentJoin.Options.merge
 
 
-@explained
+@describe_missing_args
 def unsorted_segment_join(
     inputs: StringOperand,
     segment_ids: Operand[Uindices],

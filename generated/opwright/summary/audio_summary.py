@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ MERGE = AudioSummary.Options.merge
     "AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.",
     category=None,
 )
-@explained
+@describe_missing_args
 def audio_summary(
     tag: StringOperand,
     tensor: Operand[TFloat32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = AudioSummaryV2.Options()
 MERGE = AudioSummaryV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def audio_summary_v2(
     tag: StringOperand,
     tensor: Operand[TFloat32],

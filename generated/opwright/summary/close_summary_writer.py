@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -108,7 +108,7 @@ class CloseSummaryWriter(Op):
         return op._build(scope, (writer,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def close_summary_writer(
     writer: TensorOperand[TResource],
     *_surplus: Never,

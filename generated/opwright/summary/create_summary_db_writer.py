@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class CreateSummaryDbWriter(Op):
         )
 
 
-@explained
+@describe_missing_args
 def create_summary_db_writer(
     writer: TensorOperand[TResource],
     db_uri: StringOperand,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -168,7 +168,7 @@ class CreateSummaryFileWriter(Op):
         )
 
 
-@explained
+@describe_missing_args
 def create_summary_file_writer(
     writer: TensorOperand[TResource],
     logdir: StringOperand,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -106,7 +106,7 @@ class FlushSummaryWriter(Op):
         return op._build(scope, (writer,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def flush_summary_writer(
     writer: TensorOperand[TResource],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -141,7 +141,7 @@ class HistogramSummary(TensorOp[TString]):
         return op._build(scope, (tag, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def histogram_summary(
     tag: StringOperand,
     values: Operand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -214,7 +214,7 @@ DEFAULTS = ImageSummary.Options()
 MERGE = ImageSummary.Options.merge
 
 
-@explained
+@describe_missing_args
 def image_summary(
     tag: StringOperand,
     tensor: Operand[U],

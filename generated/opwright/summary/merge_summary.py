@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -117,7 +117,7 @@ class MergeSummary(TensorOp[TString]):
         return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def merge_summary(
     inputs: Sequence[StringOperand],
     *_surplus: Never,

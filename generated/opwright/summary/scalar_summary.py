@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class ScalarSummary(TensorOp[TString]):
         return op._build(scope, (tags, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def scalar_summary(
     tags: StringOperand,
     values: Operand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -170,7 +170,7 @@ DEFAULTS = SummaryWriter.Options()
 MERGE = SummaryWriter.Options.merge
 
 
-@explained
+@describe_missing_args
 def summary_writer(
     *_surplus: Never,
     shared_name: StringLike = "",

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ DEFAULTS = TensorSummary.Options()
 MERGE = TensorSummary.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_summary(
     tensor: AnyOperand[U],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class TensorSummaryV2(TensorOp[TString]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_summary_v2(
     tag: StringOperand,
     tensor: AnyOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -206,7 +206,7 @@ DEFAULTS = WriteAudioSummary.Options()
 MERGE = WriteAudioSummary.Options.merge
 
 
-@explained
+@describe_missing_args
 def write_audio_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

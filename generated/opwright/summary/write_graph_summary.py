@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -146,7 +146,7 @@ class WriteGraphSummary(Op):
         return op._build(scope, (writer, step, tensor), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def write_graph_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

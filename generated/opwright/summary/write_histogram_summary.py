@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -169,7 +169,7 @@ class WriteHistogramSummary(Op):
         return op._build(scope, (writer, step, tag, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def write_histogram_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

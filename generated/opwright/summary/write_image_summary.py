@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TUint8,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -226,7 +226,7 @@ DEFAULTS = WriteImageSummary.Options()
 MERGE = WriteImageSummary.Options.merge
 
 
-@explained
+@describe_missing_args
 def write_image_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

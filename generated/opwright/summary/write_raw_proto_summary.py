@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -149,7 +149,7 @@ class WriteRawProtoSummary(Op):
         return op._build(scope, (writer, step, tensor), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def write_raw_proto_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -166,7 +166,7 @@ class WriteScalarSummary(Op):
         return op._build(scope, (writer, step, tag, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def write_scalar_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -174,7 +174,7 @@ class WriteSummary(Op):
         )
 
 
-@explained
+@describe_missing_args
 def write_summary(
     writer: TensorOperand[TResource],
     step: Operand[TInt64],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -252,7 +252,7 @@ MERGE = TensorArray.Options.merge
 @deprecated(
     "TensorArray was removed in GraphDef version 16. Use TensorArrayV3.", category=None
 )
-@explained
+@describe_missing_args
 def tensor_array(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,

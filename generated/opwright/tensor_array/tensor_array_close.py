@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -115,7 +115,7 @@ class TensorArrayClose(Op):
     "TensorArrayClose was removed in GraphDef version 16. Use TensorArrayCloseV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_close(
     handle: TensorOperand[TString],
     *_surplus: Never,

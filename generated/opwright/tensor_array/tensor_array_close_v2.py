@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -112,7 +112,7 @@ class TensorArrayCloseV2(Op):
     "TensorArrayCloseV2 was removed in GraphDef version 26. Use TensorArrayCloseV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_close_v2(
     handle: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:

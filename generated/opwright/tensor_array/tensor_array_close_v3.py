@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -106,7 +106,7 @@ class TensorArrayCloseV3(Op):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_array_close_v3(
     handle: TensorOperand[TResource],
     *_surplus: Never,

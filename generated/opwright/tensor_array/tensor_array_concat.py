@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -217,7 +217,7 @@ MERGE = TensorArrayConcat.Options.merge
     "TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3. Use TensorArrayConcatV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_concat(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -207,7 +207,7 @@ DEFAULTS = TensorArrayConcatV2.Options()
 MERGE = TensorArrayConcatV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_array_concat_v2(
     handle: StringOperand,
     flow_in: Operand[TFloat32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -221,7 +221,7 @@ DEFAULTS = TensorArrayConcatV3.Options()
 MERGE = TensorArrayConcatV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_array_concat_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],

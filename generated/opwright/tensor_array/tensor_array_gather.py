@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -220,7 +220,7 @@ MERGE = TensorArrayGather.Options.merge
     "TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_gather(
     handle: TensorOperand[TString],
     indices: Operand[TInt32],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -222,7 +222,7 @@ MERGE = TensorArrayGatherV2.Options.merge
     "TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_gather_v2(
     handle: StringOperand,
     indices: Operand[TInt32],

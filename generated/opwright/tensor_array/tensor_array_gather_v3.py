@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -218,7 +218,7 @@ DEFAULTS = TensorArrayGatherV3.Options()
 MERGE = TensorArrayGatherV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_array_gather_v3(
     handle: TensorOperand[TResource],
     indices: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class TensorArrayGradV2(TensorOp[TString]):
     "TensorArrayGradV2 was removed in GraphDef version 26. Use TensorArrayGradV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_grad_v2(
     handle: StringOperand,
     flow_in: Operand[TFloat32],

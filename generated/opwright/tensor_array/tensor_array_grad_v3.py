@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -162,7 +162,7 @@ class TensorArrayGradV3(Op):
         return op._build(scope, (handle, flow_in), {"source": source}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_array_grad_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -185,7 +185,7 @@ class TensorArrayGradWithShape(Op):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_array_grad_with_shape(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -204,7 +204,7 @@ MERGE = TensorArrayPack.Options.merge
     "TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with RangeOp.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_pack(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -172,7 +172,7 @@ class TensorArrayRead(TensorOp[Dtype]):
     "TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_read(
     handle: TensorOperand[TString],
     index: Operand[TInt32],

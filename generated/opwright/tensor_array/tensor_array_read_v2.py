@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -172,7 +172,7 @@ class TensorArrayReadV2(TensorOp[Dtype]):
     "TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_read_v2(
     handle: StringOperand,
     index: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -170,7 +170,7 @@ class TensorArrayReadV3(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_array_read_v3(
     handle: TensorOperand[TResource],
     index: Operand[TInt32],

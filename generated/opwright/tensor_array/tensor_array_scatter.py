@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ class TensorArrayScatter(TensorOp[TFloat32]):
     "TensorArrayScatter was removed in GraphDef version 19. Use TensorArrayGradV3. Use TensorArrayScatterV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_scatter(
     handle: TensorOperand[TString],
     indices: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
     "TensorArrayScatterV2 was removed in GraphDef version 26. Use TensorArrayScatterV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_scatter_v2(
     handle: StringOperand,
     indices: Operand[TInt32],

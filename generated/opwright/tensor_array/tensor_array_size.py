@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class TensorArraySize(TensorOp[TInt32]):
     "TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_size(
     handle: TensorOperand[TString],
     flow_in: Operand[TFloat32],

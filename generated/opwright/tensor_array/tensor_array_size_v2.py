@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class TensorArraySizeV2(TensorOp[TInt32]):
     "TensorArraySizeV2 was removed in GraphDef version 26. Use TensorArraySizeV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_size_v2(
     handle: StringOperand,
     flow_in: Operand[TFloat32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class TensorArraySizeV3(TensorOp[TInt32]):
         return op._build(scope, (handle, flow_in), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_array_size_v3(
     handle: TensorOperand[TResource],
     flow_in: Operand[TFloat32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -171,7 +171,7 @@ class TensorArraySplit(TensorOp[TFloat32]):
     "TensorArraySplit was removed in GraphDef version 16. Use TensorArraySplitV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_split(
     handle: TensorOperand[TString],
     value: AnyOperand[U],

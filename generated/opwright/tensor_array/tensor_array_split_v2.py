@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -171,7 +171,7 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
     "TensorArraySplitV2 was removed in GraphDef version 26. Use TensorArraySplitV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_split_v2(
     handle: StringOperand,
     value: AnyOperand[U],

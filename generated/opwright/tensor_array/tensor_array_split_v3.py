@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         return op._build(scope, (handle, value, lengths, flow_in), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_array_split_v3(
     handle: TensorOperand[TResource],
     value: AnyOperand[U],

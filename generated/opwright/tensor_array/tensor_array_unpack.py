@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
     "TensorArrayUnpack was removed in GraphDef version 20. Use TensorArrayScatterV3 with RangeOp.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_unpack(
     handle: TensorOperand[TString],
     value: AnyOperand[U],

@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -253,7 +253,7 @@ MERGE = TensorArrayV2.Options.merge
     "TensorArrayV2 was removed in GraphDef version 26. Use TensorArrayV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_v2(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -292,7 +292,7 @@ DEFAULTS = TensorArrayV3.Options()
 MERGE = TensorArrayV3.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_array_v3(
     size: Operand[TInt32],
     dtype: AnyDTypeLike,

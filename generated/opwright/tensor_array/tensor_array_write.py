@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -169,7 +169,7 @@ class TensorArrayWrite(TensorOp[TFloat32]):
     "TensorArrayWrite was removed in GraphDef version 16. Use TensorArrayWriteV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_write(
     handle: TensorOperand[TString],
     index: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -169,7 +169,7 @@ class TensorArrayWriteV2(TensorOp[TFloat32]):
     "TensorArrayWriteV2 was removed in GraphDef version 26. Use TensorArrayWriteV3.",
     category=None,
 )
-@explained
+@describe_missing_args
 def tensor_array_write_v2(
     handle: StringOperand,
     index: Operand[TInt32],

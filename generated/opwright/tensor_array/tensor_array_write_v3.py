@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -167,7 +167,7 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
         return op._build(scope, (handle, index, value, flow_in), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_array_write_v3(
     handle: TensorOperand[TResource],
     index: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -170,7 +170,7 @@ class EmptyTensorList(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def empty_tensor_list(
     element_shape: Operand[UShapeType],
     max_num_elements: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -209,7 +209,7 @@ DEFAULTS = TensorListConcat.Options()
 MERGE = TensorListConcat.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_list_concat(
     input_handle: TensorOperand[TVariant],
     element_dtype: type[UElementDtype] | DTypeLike,

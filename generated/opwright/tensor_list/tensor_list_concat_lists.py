@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class TensorListConcatLists(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_concat_lists(
     input_a: TensorOperand[TVariant],
     input_b: TensorOperand[TVariant],

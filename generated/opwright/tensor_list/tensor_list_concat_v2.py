@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -201,7 +201,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_concat_v2(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[UShapeType],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -133,7 +133,7 @@ class TensorListElementShape(TensorOp[ShapeType]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_element_shape(
     input_handle: TensorOperand[TVariant],
     shape_type: type[UShapeType] | DTypeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class TensorListFromTensor(TensorOp[TVariant]):
         return op._build(scope, (tensor, element_shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_from_tensor(
     tensor: AnyOperand[UElementDtype],
     element_shape: Operand[UShapeType],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -179,7 +179,7 @@ class TensorListGather(TensorOp[ElementDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_gather(
     input_handle: TensorOperand[TVariant],
     indices: Operand[TInt32],

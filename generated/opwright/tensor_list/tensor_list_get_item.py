@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -185,7 +185,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_get_item(
     input_handle: TensorOperand[TVariant],
     index: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class TensorListLength(TensorOp[TInt32]):
         return op._build(scope, (input_handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_length(
     input_handle: TensorOperand[TVariant],
     *_surplus: Never,

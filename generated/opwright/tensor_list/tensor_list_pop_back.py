@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -183,7 +183,7 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_pop_back(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],

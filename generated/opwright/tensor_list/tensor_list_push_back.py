@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class TensorListPushBack(TensorOp[TVariant]):
         return op._build(scope, (input_handle, tensor), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_push_back(
     input_handle: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],

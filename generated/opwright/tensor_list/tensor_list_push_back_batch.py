@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -132,7 +132,7 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         return op._build(scope, (input_handles, tensor), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_push_back_batch(
     input_handles: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -167,7 +167,7 @@ class TensorListReserve(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_reserve(
     element_shape: Operand[UShapeType],
     num_elements: Operand[TInt32],

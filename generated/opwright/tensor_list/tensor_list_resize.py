@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -141,7 +141,7 @@ class TensorListResize(TensorOp[TVariant]):
         return op._build(scope, (input_handle, size), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_resize(
     input_handle: TensorOperand[TVariant],
     size: Operand[TInt32],

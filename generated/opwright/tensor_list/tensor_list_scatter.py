@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class TensorListScatter(TensorOp[TVariant]):
         return op._build(scope, (tensor, indices, element_shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_scatter(
     tensor: AnyOperand[UElementDtype],
     indices: Operand[TInt32],

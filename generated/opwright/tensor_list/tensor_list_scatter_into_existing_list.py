@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -170,7 +170,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         return op._build(scope, (input_handle, tensor, indices), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_scatter_into_existing_list(
     input_handle: TensorOperand[TVariant],
     tensor: AnyOperand[UElementDtype],

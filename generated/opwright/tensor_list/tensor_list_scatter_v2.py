@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -178,7 +178,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_list_scatter_v2(
     tensor: AnyOperand[UElementDtype],
     indices: Operand[TInt32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -213,7 +213,7 @@ DEFAULTS = TensorListSetItem.Options()
 MERGE = TensorListSetItem.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_list_set_item(
     input_handle: TensorOperand[TVariant],
     index: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class TensorListSplit(TensorOp[TVariant]):
         return op._build(scope, (tensor, element_shape, lengths), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_list_split(
     tensor: AnyOperand[UElementDtype],
     element_shape: Operand[UShapeType],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -212,7 +212,7 @@ DEFAULTS = TensorListStack.Options()
 MERGE = TensorListStack.Options.merge
 
 
-@explained
+@describe_missing_args
 def tensor_list_stack(
     input_handle: TensorOperand[TVariant],
     element_shape: Operand[TInt32],

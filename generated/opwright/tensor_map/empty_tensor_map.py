@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -109,7 +109,7 @@ class EmptyTensorMap(TensorOp[TVariant]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def empty_tensor_map(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:

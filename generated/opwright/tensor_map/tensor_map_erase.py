@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -151,7 +151,7 @@ class TensorMapErase(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_map_erase(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],

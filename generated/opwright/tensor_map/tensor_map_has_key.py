@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -131,7 +131,7 @@ class TensorMapHasKey(TensorOp[TBool]):
         return op._build(scope, (input_handle, key), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_map_has_key(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -140,7 +140,7 @@ class TensorMapInsert(TensorOp[TVariant]):
         return op._build(scope, (input_handle, key, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tensor_map_insert(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class TensorMapLookup(TensorOp[ValueDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_map_lookup(
     input_handle: TensorOperand[TVariant],
     key: AnyOperand[UKeyDtype],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -133,7 +133,7 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
         )
 
 
-@explained
+@describe_missing_args
 def tensor_map_stack_keys(
     input_handle: TensorOperand[TVariant],
     key_dtype: type[UKeyDtype] | DTypeLike,

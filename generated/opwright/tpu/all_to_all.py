@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -191,7 +191,7 @@ class AllToAll(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def all_to_all(
     input: Operand[U],
     group_assignment: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -127,7 +127,7 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
         return op._build(scope, (memory_configs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def collate_tpu_embedding_memory(
     memory_configs: Sequence[StringOperand],
     *_surplus: Never,

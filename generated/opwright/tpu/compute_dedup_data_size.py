@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
         return op._build(scope, (), {"config": config}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def compute_dedup_data_size(
     config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

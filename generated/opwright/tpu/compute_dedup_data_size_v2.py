@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -179,7 +179,7 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
         )
 
 
-@explained
+@describe_missing_args
 def compute_dedup_data_size_v2(
     config: MessageLike,
     embedding_partitions: StringLike,

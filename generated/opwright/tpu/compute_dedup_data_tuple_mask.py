@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -149,7 +149,7 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
         return op._build(scope, (), {"config": config}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def compute_dedup_data_tuple_mask(
     config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

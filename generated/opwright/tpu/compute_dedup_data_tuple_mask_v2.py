@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -185,7 +185,7 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
         )
 
 
-@explained
+@describe_missing_args
 def compute_dedup_data_tuple_mask_v2(
     config: MessageLike,
     embedding_partitions: StringLike,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ DEFAULTS = ConfigureAndInitializeGlobalTPU.Options()
 MERGE = ConfigureAndInitializeGlobalTPU.Options.merge
 
 
-@explained
+@describe_missing_args
 def configure_and_initialize_global_tpu(
     *_surplus: Never,
     use_tfrt_host_runtime: bool = True,

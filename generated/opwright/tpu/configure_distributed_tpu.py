@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -265,7 +265,7 @@ DEFAULTS = ConfigureDistributedTPU.Options()
 MERGE = ConfigureDistributedTPU.Options.merge
 
 
-@explained
+@describe_missing_args
 def configure_distributed_tpu(
     *_surplus: Never,
     embedding_config: StringLike = "",

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class ConfigureTPUEmbedding(Op):
         return op._build(scope, (), {"config": config}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def configure_tpu_embedding(
     config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:

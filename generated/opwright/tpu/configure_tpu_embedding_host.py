@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         )
 
 
-@explained
+@describe_missing_args
 def configure_tpu_embedding_host(
     common_config: StringOperand,
     memory_config: StringOperand,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -121,7 +121,7 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
         return op._build(scope, (common_config,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def configure_tpu_embedding_memory(
     common_config: StringOperand,
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class ConnectTPUEmbeddingHosts(Op):
         return op._build(scope, (network_configs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def connect_tpu_embedding_hosts(
     network_configs: Sequence[StringOperand],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -210,7 +210,7 @@ class ConvertToCooTensor(Op):
         )
 
 
-@explained
+@describe_missing_args
 def convert_to_coo_tensor(
     indices_or_row_splits: Operand[TInt32],
     values: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -303,7 +303,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         )
 
 
-@explained
+@describe_missing_args
 def convert_to_list_of_sparse_core_coo_tensors(
     indices_or_row_splits: Operand[TInt32],
     values: Operand[TInt32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -348,7 +348,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         )
 
 
-@explained
+@describe_missing_args
 def convert_to_sparse_core_csr_wrapped_coo_tensor(
     sorted_row_ids_list: Sequence[Operand[TInt32]],
     sorted_col_ids_list: Sequence[Operand[TInt32]],

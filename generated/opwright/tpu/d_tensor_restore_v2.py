@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -174,7 +174,7 @@ class DTensorRestoreV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def d_tensor_restore_v2(
     prefix: StringOperand,
     tensor_names: StringOperand,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -300,7 +300,7 @@ DEFAULTS = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options()
 MERGE = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     sample_indices_or_row_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

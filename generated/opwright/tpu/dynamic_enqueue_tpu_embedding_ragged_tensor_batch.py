@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -333,7 +333,7 @@ DEFAULTS = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options()
 MERGE = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
     sample_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

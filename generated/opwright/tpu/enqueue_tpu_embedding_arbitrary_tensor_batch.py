@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -289,7 +289,7 @@ DEFAULTS = EnqueueTPUEmbeddingArbitraryTensorBatch.Options()
 MERGE = EnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_arbitrary_tensor_batch(
     sample_indices_or_row_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

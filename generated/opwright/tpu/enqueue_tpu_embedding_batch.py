@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -212,7 +212,7 @@ DEFAULTS = EnqueueTPUEmbeddingBatch.Options()
 MERGE = EnqueueTPUEmbeddingBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_batch(
     batch: Sequence[StringOperand],
     mode_override: StringOperand,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -205,7 +205,7 @@ DEFAULTS = EnqueueTPUEmbeddingIntegerBatch.Options()
 MERGE = EnqueueTPUEmbeddingIntegerBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_integer_batch(
     batch: Sequence[Operand[TInt32]],
     mode_override: StringOperand,

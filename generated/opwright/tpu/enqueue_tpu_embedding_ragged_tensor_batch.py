@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -328,7 +328,7 @@ DEFAULTS = EnqueueTPUEmbeddingRaggedTensorBatch.Options()
 MERGE = EnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_ragged_tensor_batch(
     sample_splits: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

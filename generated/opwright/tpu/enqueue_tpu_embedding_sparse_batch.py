@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -282,7 +282,7 @@ DEFAULTS = EnqueueTPUEmbeddingSparseBatch.Options()
 MERGE = EnqueueTPUEmbeddingSparseBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_sparse_batch(
     sample_indices: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

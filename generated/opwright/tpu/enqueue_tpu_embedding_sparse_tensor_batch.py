@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -331,7 +331,7 @@ DEFAULTS = EnqueueTPUEmbeddingSparseTensorBatch.Options()
 MERGE = EnqueueTPUEmbeddingSparseTensorBatch.Options.merge
 
 
-@explained
+@describe_missing_args
 def enqueue_tpu_embedding_sparse_tensor_batch(
     sample_indices: Sequence[Operand[U1]],
     embedding_indices: Sequence[Operand[U2]],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         return op._build(scope, (), {"config": config}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def execute_tpu_embedding_partitioner(
     config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

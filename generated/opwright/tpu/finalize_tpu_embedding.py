@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class FinalizeTPUEmbedding(Op):
         return op._build(scope, (common_config, memory_config), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def finalize_tpu_embedding(
     common_config: StringOperand,
     memory_config: StringOperand,

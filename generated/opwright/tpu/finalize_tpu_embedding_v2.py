@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ class FinalizeTPUEmbeddingV2(Op):
         return op._build(scope, (common_config, memory_config), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def finalize_tpu_embedding_v2(
     common_config: StringOperand,
     memory_config: StringOperand,

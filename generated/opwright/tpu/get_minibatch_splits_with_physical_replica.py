@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -289,7 +289,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         )
 
 
-@explained
+@describe_missing_args
 def get_minibatch_splits_with_physical_replica(
     program_key: StringOperand,
     row_ids: Operand[TInt32],

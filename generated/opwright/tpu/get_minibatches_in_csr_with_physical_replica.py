@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -335,7 +335,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         )
 
 
-@explained
+@describe_missing_args
 def get_minibatches_in_csr_with_physical_replica(
     program_key: StringOperand,
     row_ids: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -101,7 +101,7 @@ class GlobalIterId(TensorOp[TInt64]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def global_iter_id(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt64]:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -141,7 +141,7 @@ class InfeedDequeue(TensorOp[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def infeed_dequeue(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -145,7 +145,7 @@ class InfeedDequeueTuple(Op):
         )
 
 
-@explained
+@describe_missing_args
 def infeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],

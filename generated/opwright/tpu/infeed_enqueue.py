@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ DEFAULTS = InfeedEnqueue.Options()
 MERGE = InfeedEnqueue.Options.merge
 
 
-@explained
+@describe_missing_args
 def infeed_enqueue(
     input: AnyOperand[UDtype],
     *_surplus: Never,

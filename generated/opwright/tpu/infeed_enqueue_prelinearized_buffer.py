@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ DEFAULTS = InfeedEnqueuePrelinearizedBuffer.Options()
 MERGE = InfeedEnqueuePrelinearizedBuffer.Options.merge
 
 
-@explained
+@describe_missing_args
 def infeed_enqueue_prelinearized_buffer(
     input: TensorOperand[TVariant],
     *_surplus: Never,

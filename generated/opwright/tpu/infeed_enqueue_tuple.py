@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ DEFAULTS = InfeedEnqueueTuple.Options()
 MERGE = InfeedEnqueueTuple.Options.merge
 
 
-@explained
+@describe_missing_args
 def infeed_enqueue_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],

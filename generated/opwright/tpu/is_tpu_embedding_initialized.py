@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ DEFAULTS = IsTPUEmbeddingInitialized.Options()
 MERGE = IsTPUEmbeddingInitialized.Options.merge
 
 
-@explained
+@describe_missing_args
 def is_tpu_embedding_initialized(
     *_surplus: Never,
     config: MessageLike = "",

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -240,7 +240,7 @@ class LoadAllTPUEmbeddingParameters(Op):
         )
 
 
-@explained
+@describe_missing_args
 def load_all_tpu_embedding_parameters(
     parameters: Sequence[Operand[TFloat32]],
     auxiliary1: Sequence[Operand[TFloat32]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -268,7 +268,7 @@ DEFAULTS = LoadTPUEmbeddingAdadeltaParameters.Options()
 MERGE = LoadTPUEmbeddingAdadeltaParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_adadelta_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],

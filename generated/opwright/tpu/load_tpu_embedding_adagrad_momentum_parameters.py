@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -271,7 +271,7 @@ DEFAULTS = LoadTPUEmbeddingAdagradMomentumParameters.Options()
 MERGE = LoadTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_adagrad_momentum_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],

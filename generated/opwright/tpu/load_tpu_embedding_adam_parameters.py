@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ DEFAULTS = LoadTPUEmbeddingADAMParameters.Options()
 MERGE = LoadTPUEmbeddingADAMParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_adam_parameters(
     parameters: Operand[TFloat32],
     momenta: Operand[TFloat32],

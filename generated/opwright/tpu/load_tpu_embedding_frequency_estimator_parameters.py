@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ DEFAULTS = LoadTPUEmbeddingFrequencyEstimatorParameters.Options()
 MERGE = LoadTPUEmbeddingFrequencyEstimatorParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_frequency_estimator_parameters(
     parameters: Operand[TFloat32],
     last_hit_step: Operand[TFloat32],

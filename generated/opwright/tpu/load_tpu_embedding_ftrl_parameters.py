@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -270,7 +270,7 @@ DEFAULTS = LoadTPUEmbeddingFTRLParameters.Options()
 MERGE = LoadTPUEmbeddingFTRLParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_ftrl_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],

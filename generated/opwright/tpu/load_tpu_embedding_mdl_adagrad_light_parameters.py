@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -268,7 +268,7 @@ DEFAULTS = LoadTPUEmbeddingMDLAdagradLightParameters.Options()
 MERGE = LoadTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_mdl_adagrad_light_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],

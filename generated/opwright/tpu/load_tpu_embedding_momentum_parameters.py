@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -254,7 +254,7 @@ DEFAULTS = LoadTPUEmbeddingMomentumParameters.Options()
 MERGE = LoadTPUEmbeddingMomentumParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_momentum_parameters(
     parameters: Operand[TFloat32],
     momenta: Operand[TFloat32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -264,7 +264,7 @@ DEFAULTS = LoadTPUEmbeddingProximalAdagradParameters.Options()
 MERGE = LoadTPUEmbeddingProximalAdagradParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_proximal_adagrad_parameters(
     parameters: Operand[TFloat32],
     accumulators: Operand[TFloat32],

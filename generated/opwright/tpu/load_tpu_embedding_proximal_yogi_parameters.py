@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -261,7 +261,7 @@ DEFAULTS = LoadTPUEmbeddingProximalYogiParameters.Options()
 MERGE = LoadTPUEmbeddingProximalYogiParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_proximal_yogi_parameters(
     parameters: Operand[TFloat32],
     v: Operand[TFloat32],

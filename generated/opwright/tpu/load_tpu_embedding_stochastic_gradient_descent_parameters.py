@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -252,7 +252,7 @@ DEFAULTS = LoadTPUEmbeddingStochasticGradientDescentParameters.Options()
 MERGE = LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def load_tpu_embedding_stochastic_gradient_descent_parameters(
     parameters: Operand[TFloat32],
     num_shards: int,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -223,7 +223,7 @@ DEFAULTS = MergeDedupData.Options()
 MERGE = MergeDedupData.Options.merge
 
 
-@explained
+@describe_missing_args
 def merge_dedup_data(
     integer_tensor: Operand[UIntegerType],
     float_tensor: Operand[UFloatType],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -179,7 +179,7 @@ DEFAULTS = OutfeedDequeue.Options()
 MERGE = OutfeedDequeue.Options.merge
 
 
-@explained
+@describe_missing_args
 def outfeed_dequeue(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

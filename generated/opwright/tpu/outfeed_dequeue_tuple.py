@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -181,7 +181,7 @@ DEFAULTS = OutfeedDequeueTuple.Options()
 MERGE = OutfeedDequeueTuple.Options.merge
 
 
-@explained
+@describe_missing_args
 def outfeed_dequeue_tuple(
     dtypes: Sequence[AnyDTypeLike],
     shapes: Sequence[ShapeLike],

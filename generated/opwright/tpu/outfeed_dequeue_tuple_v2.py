@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class OutfeedDequeueTupleV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def outfeed_dequeue_tuple_v2(
     device_ordinal: Operand[TInt32],
     dtypes: Sequence[AnyDTypeLike],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -156,7 +156,7 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def outfeed_dequeue_v2(
     device_ordinal: Operand[TInt32],
     dtype: type[UDtype] | DTypeLike,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -109,7 +109,7 @@ class OutfeedEnqueue(Op):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def outfeed_enqueue(
     input: AnyOperand[UDtype],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class OutfeedEnqueueTuple(Op):
         return op._build(scope, (inputs,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def outfeed_enqueue_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -177,7 +177,7 @@ DEFAULTS = Prelinearize.Options()
 MERGE = Prelinearize.Options.merge
 
 
-@explained
+@describe_missing_args
 def prelinearize(
     input: AnyOperand[UDtype],
     *_surplus: Never,

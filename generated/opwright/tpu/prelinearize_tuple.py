@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -175,7 +175,7 @@ DEFAULTS = PrelinearizeTuple.Options()
 MERGE = PrelinearizeTuple.Options.merge
 
 
-@explained
+@describe_missing_args
 def prelinearize_tuple(
     inputs: Sequence[AnyOperand[AnyDType]],
     shapes: Sequence[ShapeLike],

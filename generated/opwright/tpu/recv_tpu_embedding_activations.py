@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ class RecvTPUEmbeddingActivations(Op):
         )
 
 
-@explained
+@describe_missing_args
 def recv_tpu_embedding_activations(
     num_outputs: int,
     config: MessageLike,

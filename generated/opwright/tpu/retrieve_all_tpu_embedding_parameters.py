@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -270,7 +270,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         )
 
 
-@explained
+@describe_missing_args
 def retrieve_all_tpu_embedding_parameters(
     NumTables: int,
     config: MessageLike,

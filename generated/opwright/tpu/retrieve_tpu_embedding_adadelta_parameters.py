@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -277,7 +277,7 @@ DEFAULTS = RetrieveTPUEmbeddingAdadeltaParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdadeltaParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_adadelta_parameters(
     num_shards: int,
     shard_id: int,

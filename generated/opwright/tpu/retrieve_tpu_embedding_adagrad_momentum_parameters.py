@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -280,7 +280,7 @@ DEFAULTS = RetrieveTPUEmbeddingAdagradMomentumParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_adagrad_momentum_parameters(
     num_shards: int,
     shard_id: int,

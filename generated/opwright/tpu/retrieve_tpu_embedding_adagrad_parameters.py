@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -265,7 +265,7 @@ DEFAULTS = RetrieveTPUEmbeddingAdagradParameters.Options()
 MERGE = RetrieveTPUEmbeddingAdagradParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_adagrad_parameters(
     num_shards: int,
     shard_id: int,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -276,7 +276,7 @@ DEFAULTS = RetrieveTPUEmbeddingADAMParameters.Options()
 MERGE = RetrieveTPUEmbeddingADAMParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_adam_parameters(
     num_shards: int,
     shard_id: int,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -281,7 +281,7 @@ DEFAULTS = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options()
 MERGE = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
     num_shards: int,
     shard_id: int,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -275,7 +275,7 @@ DEFAULTS = RetrieveTPUEmbeddingProximalAdagradParameters.Options()
 MERGE = RetrieveTPUEmbeddingProximalAdagradParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_proximal_adagrad_parameters(
     num_shards: int,
     shard_id: int,

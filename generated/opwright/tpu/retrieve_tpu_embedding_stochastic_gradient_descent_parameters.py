@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bytes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -252,7 +252,7 @@ DEFAULTS = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options()
 MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
 
 
-@explained
+@describe_missing_args
 def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     num_shards: int,
     shard_id: int,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ class SendTPUEmbeddingGradients(Op):
         )
 
 
-@explained
+@describe_missing_args
 def send_tpu_embedding_gradients(
     inputs: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -106,7 +106,7 @@ class ShutdownTPUSystem(TensorOp[TBool]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def shutdown_tpu_system(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:

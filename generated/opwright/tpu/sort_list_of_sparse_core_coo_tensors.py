@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -267,7 +267,7 @@ class SortListOfSparseCoreCooTensors(Op):
         )
 
 
-@explained
+@describe_missing_args
 def sort_list_of_sparse_core_coo_tensors(
     row_ids_list: Sequence[Operand[TInt32]],
     col_ids_list: Sequence[Operand[TInt32]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ DEFAULTS = SplitDedupData.Options()
 MERGE = SplitDedupData.Options.merge
 
 
-@explained
+@describe_missing_args
 def split_dedup_data(
     input: TensorOperand[TVariant],
     integer_type: type[UIntegerType] | DTypeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -192,7 +192,7 @@ class StoreMinibatchStatisticsInFdo(Op):
         )
 
 
-@explained
+@describe_missing_args
 def store_minibatch_statistics_in_fdo(
     program_key: StringOperand,
     max_ids: Operand[TInt32],

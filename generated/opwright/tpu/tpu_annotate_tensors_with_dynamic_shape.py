@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -124,7 +124,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         return op._build(scope, (tensors,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_annotate_tensors_with_dynamic_shape(
     tensors: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -206,7 +206,7 @@ class TPUCompile(Op):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_compile(
     dynamic_shapes: Sequence[Operand[TInt64]],
     guaranteed_constants: Sequence[AnyOperand[AnyDType]],

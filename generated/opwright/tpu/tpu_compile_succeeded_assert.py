@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class TPUCompileSucceededAssert(Op):
         return op._build(scope, (compilation_status,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_compile_succeeded_assert(
     compilation_status: StringOperand,
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -134,7 +134,7 @@ class TPUCopyWithDynamicShape(Op):
         return op._build(scope, (tensors, unpadded_sizes), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_copy_with_dynamic_shape(
     tensors: Sequence[AnyOperand[AnyDType]],
     unpadded_sizes: Sequence[Operand[TInt32]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class TPUDummyInput(TensorOp[Dtype]):
         return op._build(scope, (), {"dtype": dtype, "shape": shape}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_dummy_input(
     dtype: type[UDtype] | DTypeLike,
     shape: ShapeLike,

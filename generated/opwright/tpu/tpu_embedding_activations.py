@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_embedding_activations(
     embedding_variable: Operand[TFloat32],
     sliced_activations: Operand[TFloat32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class TPUExecute(Op):
         return op._build(scope, (args, key), {"Tresults": Tresults}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_execute(
     args: Sequence[AnyOperand[AnyDType]],
     key: StringOperand,

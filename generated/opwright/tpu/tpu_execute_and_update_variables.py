@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -164,7 +164,7 @@ class TPUExecuteAndUpdateVariables(Op):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_execute_and_update_variables(
     args: Sequence[AnyOperand[AnyDType]],
     key: StringOperand,

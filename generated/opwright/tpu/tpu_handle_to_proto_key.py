@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -119,7 +119,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         return op._build(scope, (uid,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_handle_to_proto_key(
     uid: Operand[TInt64], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

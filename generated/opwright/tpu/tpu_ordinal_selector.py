@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def tpu_ordinal_selector(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -201,7 +201,7 @@ DEFAULTS = TPUPartitionedCall.Options()
 MERGE = TPUPartitionedCall.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
     device_ordinal: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -177,7 +177,7 @@ DEFAULTS = TPUPartitionedInput.Options()
 MERGE = TPUPartitionedInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_partitioned_input(
     inputs: Sequence[AnyOperand[U]],
     *_surplus: Never,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -189,7 +189,7 @@ DEFAULTS = TPUPartitionedInputV2.Options()
 MERGE = TPUPartitionedInputV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_partitioned_input_v2(
     inputs: Sequence[AnyOperand[U]],
     partition_dims: Sequence[int],

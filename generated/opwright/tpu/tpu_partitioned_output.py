@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -175,7 +175,7 @@ DEFAULTS = TPUPartitionedOutput.Options()
 MERGE = TPUPartitionedOutput.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_partitioned_output(
     inputs: AnyOperand[U],
     num_splits: int,

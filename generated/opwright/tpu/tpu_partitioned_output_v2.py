@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -142,7 +142,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_partitioned_output_v2(
     inputs: AnyOperand[U],
     num_splits: int,

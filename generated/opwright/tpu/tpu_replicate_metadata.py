@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -333,7 +333,7 @@ DEFAULTS = TPUReplicateMetadata.Options()
 MERGE = TPUReplicateMetadata.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_replicate_metadata(
     num_replicas: int,
     *_surplus: Never,

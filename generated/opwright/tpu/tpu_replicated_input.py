@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -213,7 +213,7 @@ DEFAULTS = TPUReplicatedInput.Options()
 MERGE = TPUReplicatedInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def tpu_replicated_input(
     inputs: Sequence[AnyOperand[U]],
     *_surplus: Never,

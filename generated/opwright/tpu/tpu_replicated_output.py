@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_replicated_output(
     input: AnyOperand[U],
     num_replicas: int,

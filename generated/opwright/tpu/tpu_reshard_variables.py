@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class TPUReshardVariables(Op):
         )
 
 
-@explained
+@describe_missing_args
 def tpu_reshard_variables(
     vars: Sequence[TensorOperand[TResource]],
     new_format_key: StringOperand,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -122,7 +122,7 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         return op._build(scope, (tpu_task_id_to_shard_id,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def update_task_id_and_global_core_array(
     tpu_task_id_to_shard_id: Sequence[Operand[TInt32]],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class WorkerHeartbeat(TensorOp[TString]):
         return op._build(scope, (request,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def worker_heartbeat(
     request: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -165,7 +165,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_recv_tpu_embedding_activations(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,

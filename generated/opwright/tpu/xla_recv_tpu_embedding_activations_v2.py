@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -195,7 +195,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_recv_tpu_embedding_activations_v2(
     deduplication_data: TensorOperand[TVariant],
     num_tables: int,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -146,7 +146,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
         return op._build(scope, (), {"config": config}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_recv_tpu_embedding_deduplication_data(
     config: MessageLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:

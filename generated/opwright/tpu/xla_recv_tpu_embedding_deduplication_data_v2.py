@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -183,7 +183,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_recv_tpu_embedding_deduplication_data_v2(
     config: MessageLike,
     embedding_partitions: StringLike,

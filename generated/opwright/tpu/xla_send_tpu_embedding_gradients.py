@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -167,7 +167,7 @@ class XlaSendTPUEmbeddingGradients(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_send_tpu_embedding_gradients(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -198,7 +198,7 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_send_tpu_embedding_gradients_v2(
     gradients: Sequence[Operand[TFloat32]],
     learning_rates: Sequence[Operand[TFloat32]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -198,7 +198,7 @@ class XlaSparseCoreAdagrad(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_core_adagrad(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],

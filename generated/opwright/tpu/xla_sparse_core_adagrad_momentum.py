@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -266,7 +266,7 @@ class XlaSparseCoreAdagradMomentum(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_core_adagrad_momentum(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],

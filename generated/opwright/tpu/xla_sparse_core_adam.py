@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -261,7 +261,7 @@ class XlaSparseCoreAdam(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_core_adam(
     embedding_table: Operand[TFloat32],
     indices: Operand[TInt32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -280,7 +280,7 @@ class XlaSparseCoreFtrl(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_core_ftrl(
     embedding_table: Operand[TFloat32],
     accumulator: Operand[TFloat32],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -175,7 +175,7 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_core_sgd(
     indices: Operand[TInt32],
     gradient: Operand[TFloat32],

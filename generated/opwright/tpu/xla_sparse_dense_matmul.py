@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -242,7 +242,7 @@ class XlaSparseDenseMatmul(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul(
     row_ids: Operand[TInt32],
     col_ids: Operand[TUint32],

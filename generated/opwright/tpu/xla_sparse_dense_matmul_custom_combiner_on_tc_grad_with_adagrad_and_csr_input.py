@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -462,7 +462,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Opti
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -531,7 +531,7 @@ MERGE = (
 )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

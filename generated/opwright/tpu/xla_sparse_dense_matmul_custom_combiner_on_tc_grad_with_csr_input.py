@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -430,7 +430,7 @@ DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

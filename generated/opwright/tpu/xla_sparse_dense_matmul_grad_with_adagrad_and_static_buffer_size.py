@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -390,7 +390,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

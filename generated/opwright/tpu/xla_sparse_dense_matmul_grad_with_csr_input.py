@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -333,7 +333,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithCsrInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_grad_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

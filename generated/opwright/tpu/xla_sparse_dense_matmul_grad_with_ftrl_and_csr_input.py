@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -440,7 +440,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options()
 MERGE = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

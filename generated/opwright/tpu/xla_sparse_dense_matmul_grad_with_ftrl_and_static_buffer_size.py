@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -459,7 +459,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -369,7 +369,7 @@ DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -344,7 +344,7 @@ DEFAULTS = XlaSparseDenseMatmulWithCsrInput.Options()
 MERGE = XlaSparseDenseMatmulWithCsrInput.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_with_csr_input(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

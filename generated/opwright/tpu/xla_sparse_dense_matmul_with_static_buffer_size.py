@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -354,7 +354,7 @@ DEFAULTS = XlaSparseDenseMatmulWithStaticBufferSize.Options()
 MERGE = XlaSparseDenseMatmulWithStaticBufferSize.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sparse_dense_matmul_with_static_buffer_size(
     row_pointers: Operand[TInt32],
     sorted_sample_ids: Operand[TInt32],

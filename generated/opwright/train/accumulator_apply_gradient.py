@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -159,7 +159,7 @@ class AccumulatorApplyGradient(Op):
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def accumulator_apply_gradient(
     handle: TensorOperand[TString],
     local_step: Operand[TInt64],

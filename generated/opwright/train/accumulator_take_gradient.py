@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -176,7 +176,7 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -256,7 +256,7 @@ DEFAULTS = ApplyAdaMax.Options()
 MERGE = ApplyAdaMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_ada_max(
     var: TensorOperand[U],
     m: TensorOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -235,7 +235,7 @@ DEFAULTS = ApplyAdagrad.Options()
 MERGE = ApplyAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -264,7 +264,7 @@ DEFAULTS = ApplyAdagradDA.Options()
 MERGE = ApplyAdagradDA.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_adagrad_da(
     var: TensorOperand[U],
     gradient_accumulator: TensorOperand[U],

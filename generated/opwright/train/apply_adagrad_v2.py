@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -237,7 +237,7 @@ DEFAULTS = ApplyAdagradV2.Options()
 MERGE = ApplyAdagradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_adagrad_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -286,7 +286,7 @@ DEFAULTS = ApplyAdam.Options()
 MERGE = ApplyAdam.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_adam(
     var: TensorOperand[U],
     m: TensorOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -257,7 +257,7 @@ DEFAULTS = ApplyCenteredRMSProp.Options()
 MERGE = ApplyCenteredRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_centered_rms_prop(
     var: TensorOperand[U],
     mg: TensorOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -277,7 +277,7 @@ DEFAULTS = ApplyFtrl.Options()
 MERGE = ApplyFtrl.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_ftrl(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -288,7 +288,7 @@ DEFAULTS = ApplyFtrlV2.Options()
 MERGE = ApplyFtrlV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_ftrl_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],

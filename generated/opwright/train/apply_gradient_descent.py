@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -211,7 +211,7 @@ DEFAULTS = ApplyGradientDescent.Options()
 MERGE = ApplyGradientDescent.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_gradient_descent(
     var: TensorOperand[U],
     alpha: SameOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -240,7 +240,7 @@ DEFAULTS = ApplyMomentum.Options()
 MERGE = ApplyMomentum.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_momentum(
     var: TensorOperand[U],
     accum: TensorOperand[U],

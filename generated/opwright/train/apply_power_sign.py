@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -243,7 +243,7 @@ DEFAULTS = ApplyPowerSign.Options()
 MERGE = ApplyPowerSign.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_power_sign(
     var: TensorOperand[U],
     m: TensorOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -234,7 +234,7 @@ DEFAULTS = ApplyProximalAdagrad.Options()
 MERGE = ApplyProximalAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_proximal_adagrad(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -229,7 +229,7 @@ DEFAULTS = ApplyProximalGradientDescent.Options()
 MERGE = ApplyProximalGradientDescent.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_proximal_gradient_descent(
     var: TensorOperand[U],
     alpha: SameOperand[U],

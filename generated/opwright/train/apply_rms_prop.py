@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -247,7 +247,7 @@ DEFAULTS = ApplyRMSProp.Options()
 MERGE = ApplyRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def apply_rms_prop(
     var: TensorOperand[U],
     ms: TensorOperand[U],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -241,7 +241,7 @@ DEFAULTS = ConditionalAccumulator.Options()
 MERGE = ConditionalAccumulator.Options.merge
 
 
-@explained
+@describe_missing_args
 def conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,

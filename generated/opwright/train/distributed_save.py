@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -173,7 +173,7 @@ DEFAULTS = DistributedSave.Options()
 MERGE = DistributedSave.Options.merge
 
 
-@explained
+@describe_missing_args
 def distributed_save(
     dataset: TensorOperand[TVariant],
     directory: StringOperand,

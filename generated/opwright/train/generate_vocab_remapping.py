@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ DEFAULTS = GenerateVocabRemapping.Options()
 MERGE = GenerateVocabRemapping.Options.merge
 
 
-@explained
+@describe_missing_args
 def generate_vocab_remapping(
     new_vocab_file: StringOperand,
     old_vocab_file: StringOperand,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = MergeV2Checkpoints.Options()
 MERGE = MergeV2Checkpoints.Options.merge
 
 
-@explained
+@describe_missing_args
 def merge_v2_checkpoints(
     checkpoint_prefixes: StringOperand,
     destination_prefix: StringOperand,

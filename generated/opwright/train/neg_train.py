@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -198,7 +198,7 @@ class NegTrain(Op):
     "NegTrain was removed in GraphDef version 19. Moving word2vec into tensorflow_models/tutorials and deprecating its ops here as a result.",
     category=None,
 )
-@explained
+@describe_missing_args
 def neg_train(
     w_in: TensorOperand[TFloat32],
     w_out: TensorOperand[TFloat32],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -162,7 +162,7 @@ class ResourceAccumulatorApplyGradient(Op):
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_accumulator_apply_gradient(
     handle: TensorOperand[TResource],
     local_step: Operand[TInt64],

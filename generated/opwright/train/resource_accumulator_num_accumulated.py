@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -117,7 +117,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_accumulator_num_accumulated(
     handle: TensorOperand[TResource],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -137,7 +137,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
         return op._build(scope, (handle, new_global_step), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_accumulator_set_global_step(
     handle: TensorOperand[TResource],
     new_global_step: Operand[TInt64],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -180,7 +180,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def resource_accumulator_take_gradient(
     handle: TensorOperand[TResource],
     num_required: Operand[TInt32],

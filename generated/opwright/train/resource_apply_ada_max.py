@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -246,7 +246,7 @@ DEFAULTS = ResourceApplyAdaMax.Options()
 MERGE = ResourceApplyAdaMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_ada_max(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],

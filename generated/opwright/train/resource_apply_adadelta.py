@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -234,7 +234,7 @@ DEFAULTS = ResourceApplyAdadelta.Options()
 MERGE = ResourceApplyAdadelta.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_adadelta(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

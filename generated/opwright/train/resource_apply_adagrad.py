@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -224,7 +224,7 @@ DEFAULTS = ResourceApplyAdagrad.Options()
 MERGE = ResourceApplyAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

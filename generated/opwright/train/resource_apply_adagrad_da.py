@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -252,7 +252,7 @@ DEFAULTS = ResourceApplyAdagradDA.Options()
 MERGE = ResourceApplyAdagradDA.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_adagrad_da(
     var: TensorOperand[TResource],
     gradient_accumulator: TensorOperand[TResource],

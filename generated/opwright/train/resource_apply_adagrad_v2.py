@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -228,7 +228,7 @@ DEFAULTS = ResourceApplyAdagradV2.Options()
 MERGE = ResourceApplyAdagradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_adagrad_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

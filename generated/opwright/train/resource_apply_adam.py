@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -276,7 +276,7 @@ DEFAULTS = ResourceApplyAdam.Options()
 MERGE = ResourceApplyAdam.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_adam(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -245,7 +245,7 @@ DEFAULTS = ResourceApplyCenteredRMSProp.Options()
 MERGE = ResourceApplyCenteredRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_centered_rms_prop(
     var: TensorOperand[TResource],
     mg: TensorOperand[TResource],

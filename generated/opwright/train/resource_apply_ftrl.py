@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -268,7 +268,7 @@ DEFAULTS = ResourceApplyFtrl.Options()
 MERGE = ResourceApplyFtrl.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_ftrl(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -280,7 +280,7 @@ DEFAULTS = ResourceApplyFtrlV2.Options()
 MERGE = ResourceApplyFtrlV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_ftrl_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

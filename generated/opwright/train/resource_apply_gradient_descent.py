@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -199,7 +199,7 @@ DEFAULTS = ResourceApplyGradientDescent.Options()
 MERGE = ResourceApplyGradientDescent.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -229,7 +229,7 @@ DEFAULTS = ResourceApplyMomentum.Options()
 MERGE = ResourceApplyMomentum.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_momentum(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -233,7 +233,7 @@ DEFAULTS = ResourceApplyPowerSign.Options()
 MERGE = ResourceApplyPowerSign.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_power_sign(
     var: TensorOperand[TResource],
     m: TensorOperand[TResource],

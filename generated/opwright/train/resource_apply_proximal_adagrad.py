@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -224,7 +224,7 @@ DEFAULTS = ResourceApplyProximalAdagrad.Options()
 MERGE = ResourceApplyProximalAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_proximal_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

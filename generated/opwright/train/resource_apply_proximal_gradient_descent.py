@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -222,7 +222,7 @@ DEFAULTS = ResourceApplyProximalGradientDescent.Options()
 MERGE = ResourceApplyProximalGradientDescent.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_proximal_gradient_descent(
     var: TensorOperand[TResource],
     alpha: Operand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -238,7 +238,7 @@ DEFAULTS = ResourceApplyRMSProp.Options()
 MERGE = ResourceApplyRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_apply_rms_prop(
     var: TensorOperand[TResource],
     ms: TensorOperand[TResource],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -247,7 +247,7 @@ DEFAULTS = ResourceConditionalAccumulator.Options()
 MERGE = ResourceConditionalAccumulator.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,

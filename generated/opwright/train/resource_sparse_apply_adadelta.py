@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -251,7 +251,7 @@ DEFAULTS = ResourceSparseApplyAdadelta.Options()
 MERGE = ResourceSparseApplyAdadelta.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_adadelta(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

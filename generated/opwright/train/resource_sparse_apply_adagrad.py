@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -247,7 +247,7 @@ DEFAULTS = ResourceSparseApplyAdagrad.Options()
 MERGE = ResourceSparseApplyAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

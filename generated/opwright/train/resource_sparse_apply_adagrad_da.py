@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -276,7 +276,7 @@ DEFAULTS = ResourceSparseApplyAdagradDA.Options()
 MERGE = ResourceSparseApplyAdagradDA.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_adagrad_da(
     var: TensorOperand[TResource],
     gradient_accumulator: TensorOperand[TResource],

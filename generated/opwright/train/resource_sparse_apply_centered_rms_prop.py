@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -273,7 +273,7 @@ DEFAULTS = ResourceSparseApplyCenteredRMSProp.Options()
 MERGE = ResourceSparseApplyCenteredRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_centered_rms_prop(
     var: TensorOperand[TResource],
     mg: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -290,7 +290,7 @@ DEFAULTS = ResourceSparseApplyFtrl.Options()
 MERGE = ResourceSparseApplyFtrl.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_ftrl(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -304,7 +304,7 @@ DEFAULTS = ResourceSparseApplyFtrlV2.Options()
 MERGE = ResourceSparseApplyFtrlV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_ftrl_v2(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -250,7 +250,7 @@ DEFAULTS = ResourceSparseApplyKerasMomentum.Options()
 MERGE = ResourceSparseApplyKerasMomentum.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_keras_momentum(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -251,7 +251,7 @@ DEFAULTS = ResourceSparseApplyMomentum.Options()
 MERGE = ResourceSparseApplyMomentum.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_momentum(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

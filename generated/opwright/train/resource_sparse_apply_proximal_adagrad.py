@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -249,7 +249,7 @@ DEFAULTS = ResourceSparseApplyProximalAdagrad.Options()
 MERGE = ResourceSparseApplyProximalAdagrad.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_proximal_adagrad(
     var: TensorOperand[TResource],
     accum: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -258,7 +258,7 @@ DEFAULTS = ResourceSparseApplyRMSProp.Options()
 MERGE = ResourceSparseApplyRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_sparse_apply_rms_prop(
     var: TensorOperand[TResource],
     ms: TensorOperand[TResource],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -181,7 +181,7 @@ DEFAULTS = Restore.Options()
 MERGE = Restore.Options.merge
 
 
-@explained
+@describe_missing_args
 def restore(
     file_pattern: StringOperand,
     tensor_name: StringOperand,

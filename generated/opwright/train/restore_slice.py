@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -197,7 +197,7 @@ DEFAULTS = RestoreSlice.Options()
 MERGE = RestoreSlice.Options.merge
 
 
-@explained
+@describe_missing_args
 def restore_slice(
     file_pattern: StringOperand,
     tensor_name: StringOperand,

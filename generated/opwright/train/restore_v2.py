@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ class RestoreV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def restore_v2(
     prefix: StringOperand,
     tensor_names: StringOperand,

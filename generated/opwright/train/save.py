@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -123,7 +123,7 @@ class Save(Op):
         return op._build(scope, (filename, tensor_names, data), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def save(
     filename: StringOperand,
     tensor_names: StringOperand,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -156,7 +156,7 @@ class SaveSlices(Op):
         )
 
 
-@explained
+@describe_missing_args
 def save_slices(
     filename: StringOperand,
     tensor_names: StringOperand,

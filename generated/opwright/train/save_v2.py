@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ class SaveV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def save_v2(
     prefix: StringOperand,
     tensor_names: StringOperand,

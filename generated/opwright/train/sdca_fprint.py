@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -109,7 +109,7 @@ class SdcaFprint(TensorOp[TInt64]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sdca_fprint(
     input: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TInt64]:

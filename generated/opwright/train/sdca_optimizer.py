@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -361,7 +361,7 @@ DEFAULTS = SdcaOptimizer.Options()
 MERGE = SdcaOptimizer.Options.merge
 
 
-@explained
+@describe_missing_args
 def sdca_optimizer(
     sparse_example_indices: Sequence[Operand[TInt64]],
     sparse_feature_indices: Sequence[Operand[TInt64]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -361,7 +361,7 @@ DEFAULTS = SdcaOptimizerV2.Options()
 MERGE = SdcaOptimizerV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def sdca_optimizer_v2(
     sparse_example_indices: Sequence[Operand[TInt64]],
     sparse_feature_indices: Sequence[Operand[TInt64]],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -128,7 +128,7 @@ class SdcaShrinkL1(Op):
         return op._build(scope, (weights,), {"l1": l1, "l2": l2}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sdca_shrink_l1(
     weights: Sequence[TensorOperand[TFloat32]],
     l1: float,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -279,7 +279,7 @@ MERGE = Skipgram.Options.merge
     "Skipgram was removed in GraphDef version 19. Moving word2vec into tensorflow_models/tutorials and deprecating its ops here as a result.",
     category=None,
 )
-@explained
+@describe_missing_args
 def skipgram(
     filename: StringLike,
     batch_size: int,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -209,7 +209,7 @@ class SparseAccumulatorApplyGradient(Op):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_accumulator_apply_gradient(
     handle: TensorOperand[TString],
     local_step: Operand[TInt64],

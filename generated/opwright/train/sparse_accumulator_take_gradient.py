@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -207,7 +207,7 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_accumulator_take_gradient(
     handle: TensorOperand[TString],
     num_required: Operand[TInt32],

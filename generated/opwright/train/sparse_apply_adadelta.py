@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -262,7 +262,7 @@ DEFAULTS = SparseApplyAdadelta.Options()
 MERGE = SparseApplyAdadelta.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_adadelta(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -287,7 +287,7 @@ DEFAULTS = SparseApplyAdagradDA.Options()
 MERGE = SparseApplyAdagradDA.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_adagrad_da(
     var: TensorOperand[U],
     gradient_accumulator: TensorOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -261,7 +261,7 @@ DEFAULTS = SparseApplyAdagradV2.Options()
 MERGE = SparseApplyAdagradV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_adagrad_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -280,7 +280,7 @@ DEFAULTS = SparseApplyCenteredRMSProp.Options()
 MERGE = SparseApplyCenteredRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_centered_rms_prop(
     var: TensorOperand[U],
     mg: TensorOperand[U],

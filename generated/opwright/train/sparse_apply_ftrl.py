@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -301,7 +301,7 @@ DEFAULTS = SparseApplyFtrl.Options()
 MERGE = SparseApplyFtrl.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_ftrl(
     var: TensorOperand[U],
     accum: TensorOperand[U],

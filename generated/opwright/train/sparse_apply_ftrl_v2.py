@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -315,7 +315,7 @@ DEFAULTS = SparseApplyFtrlV2.Options()
 MERGE = SparseApplyFtrlV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_ftrl_v2(
     var: TensorOperand[U],
     accum: TensorOperand[U],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -263,7 +263,7 @@ DEFAULTS = SparseApplyMomentum.Options()
 MERGE = SparseApplyMomentum.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_momentum(
     var: TensorOperand[U],
     accum: TensorOperand[U],

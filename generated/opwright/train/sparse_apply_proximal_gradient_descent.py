@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -257,7 +257,7 @@ DEFAULTS = SparseApplyProximalGradientDescent.Options()
 MERGE = SparseApplyProximalGradientDescent.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_proximal_gradient_descent(
     var: TensorOperand[U],
     alpha: SameOperand[U],

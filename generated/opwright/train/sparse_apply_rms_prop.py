@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -271,7 +271,7 @@ DEFAULTS = SparseApplyRMSProp.Options()
 MERGE = SparseApplyRMSProp.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_apply_rms_prop(
     var: TensorOperand[U],
     ms: TensorOperand[U],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -242,7 +242,7 @@ DEFAULTS = SparseConditionalAccumulator.Options()
 MERGE = SparseConditionalAccumulator.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_conditional_accumulator(
     dtype: type[TNumber] | DTypeLike,
     shape: ShapeLike,

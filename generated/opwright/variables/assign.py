@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = Assign.Options()
 MERGE = Assign.Options.merge
 
 
-@explained
+@describe_missing_args
 def assign(
     ref: TensorOperand[U],
     value: SameAnyOperand[U],

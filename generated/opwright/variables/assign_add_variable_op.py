@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -130,7 +130,7 @@ class AssignAddVariableOp(Op):
         return op._build(scope, (resource, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def assign_add_variable_op(
     resource: TensorOperand[TResource],
     value: AnyOperand[UDtype],

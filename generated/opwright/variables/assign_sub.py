@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -184,7 +184,7 @@ DEFAULTS = AssignSub.Options()
 MERGE = AssignSub.Options.merge
 
 
-@explained
+@describe_missing_args
 def assign_sub(
     ref: TensorOperand[U],
     value: SameOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -183,7 +183,7 @@ DEFAULTS = AssignVariableOp.Options()
 MERGE = AssignVariableOp.Options.merge
 
 
-@explained
+@describe_missing_args
 def assign_variable_op(
     resource: TensorOperand[TResource],
     value: AnyOperand[UDtype],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class CountUpTo(TensorOp[T]):
         return op._build(scope, (ref,), {"limit": limit}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def count_up_to(
     ref: TensorOperand[U],
     limit: int,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -96,7 +96,7 @@ class DeleteSessionTensor(Op):
         return op._build(scope, (handle,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def delete_session_tensor(
     handle: StringOperand, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ DEFAULTS = DestroyResourceOp.Options()
 MERGE = DestroyResourceOp.Options.merge
 
 
-@explained
+@describe_missing_args
 def destroy_resource_op(
     resource: TensorOperand[TResource],
     *_surplus: Never,

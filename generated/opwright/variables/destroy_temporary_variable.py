@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -141,7 +141,7 @@ class DestroyTemporaryVariable(TensorOp[T]):
         return op._build(scope, (ref,), {"var_name": var_name}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def destroy_temporary_variable(
     ref: TensorOperand[U],
     var_name: StringLike,

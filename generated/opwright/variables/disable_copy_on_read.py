@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -107,7 +107,7 @@ class DisableCopyOnRead(Op):
         return op._build(scope, (resource,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def disable_copy_on_read(
     resource: TensorOperand[TResource],
     *_surplus: Never,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -121,7 +121,7 @@ class GetSessionHandle(TensorOp[TString]):
         return op._build(scope, (value,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def get_session_handle(
     value: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

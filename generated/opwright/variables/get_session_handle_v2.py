@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -114,7 +114,7 @@ class GetSessionHandleV2(TensorOp[TResource]):
         return op._build(scope, (value,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def get_session_handle_v2(
     value: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TResource]:

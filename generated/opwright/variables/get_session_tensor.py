@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -132,7 +132,7 @@ class GetSessionTensor(TensorOp[Dtype]):
         return op._build(scope, (handle,), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def get_session_tensor(
     handle: StringOperand,
     dtype: type[UDtype] | DTypeLike,

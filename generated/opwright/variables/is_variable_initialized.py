@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -110,7 +110,7 @@ class IsVariableInitialized(TensorOp[TBool]):
         return op._build(scope, (ref,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def is_variable_initialized(
     ref: TensorOperand[UDtype],
     *_surplus: Never,

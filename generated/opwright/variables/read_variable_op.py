@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class ReadVariableOp(TensorOp[Dtype]):
         return op._build(scope, (resource,), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def read_variable_op(
     resource: TensorOperand[TResource],
     dtype: type[UDtype] | DTypeLike,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -138,7 +138,7 @@ class ResourceCountUpTo(TensorOp[T]):
         return op._build(scope, (resource,), {"limit": limit, "T": T}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_count_up_to(
     resource: TensorOperand[TResource],
     limit: int,

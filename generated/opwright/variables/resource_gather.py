@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -222,7 +222,7 @@ DEFAULTS = ResourceGather.Options()
 MERGE = ResourceGather.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_gather(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],

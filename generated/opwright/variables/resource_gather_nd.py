@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -156,7 +156,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
         return op._build(scope, (resource, indices), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_gather_nd(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],

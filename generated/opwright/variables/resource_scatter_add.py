@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class ResourceScatterAdd(Op):
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_scatter_add(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],

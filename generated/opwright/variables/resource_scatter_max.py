@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -159,7 +159,7 @@ class ResourceScatterMax(Op):
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_scatter_max(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],

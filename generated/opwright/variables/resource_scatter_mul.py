@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -155,7 +155,7 @@ class ResourceScatterMul(Op):
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def resource_scatter_mul(
     resource: TensorOperand[TResource],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -218,7 +218,7 @@ DEFAULTS = ResourceScatterNdMin.Options()
 MERGE = ResourceScatterNdMin.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_scatter_nd_min(
     ref: TensorOperand[TResource],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -277,7 +277,7 @@ DEFAULTS = ResourceStridedSliceAssign.Options()
 MERGE = ResourceStridedSliceAssign.Options.merge
 
 
-@explained
+@describe_missing_args
 def resource_strided_slice_assign(
     ref: TensorOperand[TResource],
     begin: Operand[UIndex],

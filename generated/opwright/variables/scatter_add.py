@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -212,7 +212,7 @@ DEFAULTS = ScatterAdd.Options()
 MERGE = ScatterAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_add(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ DEFAULTS = ScatterDiv.Options()
 MERGE = ScatterDiv.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_div(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -211,7 +211,7 @@ DEFAULTS = ScatterMax.Options()
 MERGE = ScatterMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_max(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

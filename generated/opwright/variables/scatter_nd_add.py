@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -233,7 +233,7 @@ DEFAULTS = ScatterNdAdd.Options()
 MERGE = ScatterNdAdd.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd_add(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

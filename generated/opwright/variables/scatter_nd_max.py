@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -233,7 +233,7 @@ DEFAULTS = ScatterNdMax.Options()
 MERGE = ScatterNdMax.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd_max(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -233,7 +233,7 @@ DEFAULTS = ScatterNdMin.Options()
 MERGE = ScatterNdMin.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd_min(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

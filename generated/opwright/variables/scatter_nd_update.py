@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -230,7 +230,7 @@ DEFAULTS = ScatterNdUpdate.Options()
 MERGE = ScatterNdUpdate.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_nd_update(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ DEFAULTS = ScatterUpdate.Options()
 MERGE = ScatterUpdate.Options.merge
 
 
-@explained
+@describe_missing_args
 def scatter_update(
     ref: TensorOperand[U],
     indices: Operand[Uindices],

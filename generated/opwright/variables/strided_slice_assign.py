@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -286,7 +286,7 @@ DEFAULTS = StridedSliceAssign.Options()
 MERGE = StridedSliceAssign.Options.merge
 
 
-@explained
+@describe_missing_args
 def strided_slice_assign(
     ref: TensorOperand[U],
     begin: Operand[UIndex],

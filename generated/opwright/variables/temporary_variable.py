@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -184,7 +184,7 @@ DEFAULTS = TemporaryVariable.Options()
 MERGE = TemporaryVariable.Options.merge
 
 
-@explained
+@describe_missing_args
 def temporary_variable(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,

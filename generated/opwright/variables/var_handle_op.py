@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -235,7 +235,7 @@ DEFAULTS = VarHandleOp.Options()
 MERGE = VarHandleOp.Options.merge
 
 
-@explained
+@describe_missing_args
 def var_handle_op(
     dtype: AnyDTypeLike,
     shape: ShapeLike,

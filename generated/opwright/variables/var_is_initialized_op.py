@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -117,7 +117,7 @@ class VarIsInitializedOp(TensorOp[TBool]):
         return op._build(scope, (resource,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def var_is_initialized_op(
     resource: TensorOperand[TResource],
     *_surplus: Never,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -200,7 +200,7 @@ DEFAULTS = Variable.Options()
 MERGE = Variable.Options.merge
 
 
-@explained
+@describe_missing_args
 def variable(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -169,7 +169,7 @@ def variable_shape(
 ) -> Output[UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def variable_shape(
     input: TensorOperand[TResource],
     *_surplus: Never,

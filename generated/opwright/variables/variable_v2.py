@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -208,7 +208,7 @@ DEFAULTS = VariableV2.Options()
 MERGE = VariableV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def variable_v2(
     shape: ShapeLike,
     dtype: type[UDtype] | DTypeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -190,7 +190,7 @@ DEFAULTS = AssignVariableXlaConcatND.Options()
 MERGE = AssignVariableXlaConcatND.Options.merge
 
 
-@explained
+@describe_missing_args
 def assign_variable_xla_concat_nd(
     resource: TensorOperand[TResource],
     inputs: Sequence[AnyOperand[U]],

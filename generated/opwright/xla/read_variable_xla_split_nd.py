@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ DEFAULTS = ReadVariableXlaSplitND.Options()
 MERGE = ReadVariableXlaSplitND.Options.merge
 
 
-@explained
+@describe_missing_args
 def read_variable_xla_split_nd(
     resource: TensorOperand[TResource],
     T: type[U] | DTypeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -167,7 +167,7 @@ class XlaBroadcastHelper(Op, Generic[T]):
         return op._build(scope, (lhs, rhs, broadcast_dims), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_broadcast_helper(
     lhs: Operand[U],
     rhs: SameOperand[U],

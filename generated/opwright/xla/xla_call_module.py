@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -295,7 +295,7 @@ DEFAULTS = XlaCallModule.Options()
 MERGE = XlaCallModule.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_call_module(
     args: Sequence[AnyOperand[AnyDType]],
     version: int,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -108,7 +108,7 @@ class XlaClusterOutput(TensorOp[T]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_cluster_output(
     input: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -185,7 +185,7 @@ DEFAULTS = XlaConcatND.Options()
 MERGE = XlaConcatND.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_concat_nd(
     inputs: Sequence[AnyOperand[U]],
     num_concats: Sequence[int],

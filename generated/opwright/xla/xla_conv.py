@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fit_together,
     graphs,
@@ -233,7 +233,7 @@ class XlaConv(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_conv(
     lhs: Operand[U],
     rhs: SameOperand[U],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -302,7 +302,7 @@ DEFAULTS = XlaConvV2.Options()
 MERGE = XlaConvV2.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_conv_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ class XlaCustomCall(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_custom_call(
     args: Sequence[AnyOperand[AnyDType]],
     target_name: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -172,7 +172,7 @@ class XlaCustomCallV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_custom_call_v2(
     operands: Sequence[AnyOperand[AnyDType]],
     call_target_name: StringLike,

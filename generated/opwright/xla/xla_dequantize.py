@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -166,7 +166,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_dequantize(
     input: Operand[TUint32],
     min_range: float,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -177,7 +177,7 @@ class XlaDot(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_dot(
     lhs: Operand[U],
     rhs: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -193,7 +193,7 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_dot_v2(
     lhs: Operand[ULhsT],
     rhs: Operand[URhsT],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -164,7 +164,7 @@ class XlaDynamicSlice(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_dynamic_slice(
     input: AnyOperand[U],
     start_indices: Operand[Uindices],

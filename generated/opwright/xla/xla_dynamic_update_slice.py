@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -159,7 +159,7 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
         return op._build(scope, (input, update, indices), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_dynamic_update_slice(
     input: AnyOperand[U],
     update: SameAnyOperand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -147,7 +147,7 @@ class XlaEinsum(TensorOp[T]):
         return op._build(scope, (a, b), {"equation": equation}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_einsum(
     a: Operand[U],
     b: SameOperand[U],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -195,7 +195,7 @@ class XlaGather(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_gather(
     operand: Operand[U],
     start_indices: Operand[Uindices],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -247,7 +247,7 @@ DEFAULTS = XlaHostCompute.Options()
 MERGE = XlaHostCompute.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_host_compute(
     inputs: Sequence[AnyOperand[AnyDType]],
     Toutputs: Sequence[AnyDTypeLike],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -160,7 +160,7 @@ class XlaIf(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_if(
     cond: AnyOperand[Ucond],
     inputs: Sequence[AnyOperand[AnyDType]],

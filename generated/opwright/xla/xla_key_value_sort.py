@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -148,7 +148,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
         return op._build(scope, (keys, values), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_key_value_sort(
     keys: Operand[UK],
     values: AnyOperand[UV],

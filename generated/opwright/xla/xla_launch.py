@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -166,7 +166,7 @@ class XlaLaunch(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_launch(
     constants: Sequence[AnyOperand[AnyDType]],
     args: Sequence[AnyOperand[AnyDType]],

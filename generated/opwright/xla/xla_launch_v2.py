@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -162,7 +162,7 @@ class XlaLaunchV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_launch_v2(
     args: Sequence[AnyOperand[AnyDType]],
     Tresults: Sequence[AnyDTypeLike],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -116,7 +116,7 @@ class XlaOptimizationBarrier(Op):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_optimization_barrier(
     input: Sequence[AnyOperand[AnyDType]],
     *_surplus: Never,

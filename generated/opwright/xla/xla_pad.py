@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fit_together,
     graphs,
@@ -187,7 +187,7 @@ class XlaPad(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_pad(
     input: AnyOperand[U],
     padding_value: SameAnyOperand[U],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -143,7 +143,7 @@ class XlaRecv(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_recv(
     dtype: type[UDtype] | DTypeLike,
     tensor_name: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class XlaRecvFromHost(TensorOp[Toutput]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_recv_from_host(
     Toutput: type[Uoutput] | DTypeLike,
     shape: ShapeLike,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -175,7 +175,7 @@ class XlaReduce(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_reduce(
     input: Operand[U],
     init_value: SameOperand[U],

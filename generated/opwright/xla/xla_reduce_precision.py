@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class XlaReducePrecision(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_reduce_precision(
     operand: Operand[U],
     exponent_bits: int,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -173,7 +173,7 @@ class XlaReduceScatter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_reduce_scatter(
     input: Operand[U],
     group_assignment: Operand[TInt32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     fit_together,
     graphs,
@@ -224,7 +224,7 @@ class XlaReduceWindow(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_reduce_window(
     input: Operand[U],
     init_value: SameOperand[U],

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -140,7 +140,7 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
         return op._build(scope, (input, dim_index), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_remove_dynamic_dimension_size(
     input: AnyOperand[U],
     dim_index: Operand[TInt32],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TUint64,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -239,7 +239,7 @@ def xla_rng_bit_generator(
 ) -> XlaRngBitGeneratorOutputs[UDtype]: ...
 
 
-@explained
+@describe_missing_args
 def xla_rng_bit_generator(
     algorithm: Operand[TInt32],
     initial_state: Operand[TUint64],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_pair,
     graphs,
     new,
@@ -199,7 +199,7 @@ class XlaScatter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_scatter(
     operand: Operand[U],
     scatter_indices: Operand[Uindices],

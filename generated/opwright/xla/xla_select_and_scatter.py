@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -198,7 +198,7 @@ class XlaSelectAndScatter(TensorOp[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_select_and_scatter(
     operand: Operand[U],
     window_dimensions: Operand[Uindices],

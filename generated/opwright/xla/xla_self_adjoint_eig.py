@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -167,7 +167,7 @@ class XlaSelfAdjointEig(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_self_adjoint_eig(
     a: Operand[U],
     lower: bool,

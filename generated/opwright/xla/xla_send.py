@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -122,7 +122,7 @@ class XlaSend(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_send(
     tensor: AnyOperand[U],
     tensor_name: StringLike,

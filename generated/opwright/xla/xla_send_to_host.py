@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -111,7 +111,7 @@ class XlaSendToHost(Op):
         return op._build(scope, (input,), {"key": key}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_send_to_host(
     input: AnyOperand[Uinput],
     key: StringLike,

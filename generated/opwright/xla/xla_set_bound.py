@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -131,7 +131,7 @@ class XlaSetBound(TensorOp[TInt32]):
         return op._build(scope, (input, bound), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_set_bound(
     input: Operand[TInt32],
     bound: Operand[TInt32],

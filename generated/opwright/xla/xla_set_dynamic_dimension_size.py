@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -157,7 +157,7 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         return op._build(scope, (input, dim_index, size), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_set_dynamic_dimension_size(
     input: AnyOperand[U],
     dim_index: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -181,7 +181,7 @@ DEFAULTS = XlaSharding.Options()
 MERGE = XlaSharding.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_sharding(
     input: AnyOperand[U],
     *_surplus: Never,

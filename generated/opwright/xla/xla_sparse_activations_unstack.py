@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -176,7 +176,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_activations_unstack(
     stacked_activations: AnyOperand[UInputDtype],
     num_tables: int,

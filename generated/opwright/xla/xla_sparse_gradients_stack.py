@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -156,7 +156,7 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_sparse_gradients_stack(
     unstacked_gradients: Sequence[AnyOperand[UInputDtype]],
     interleaved: bool,

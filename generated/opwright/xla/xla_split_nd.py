@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ DEFAULTS = XlaSplitND.Options()
 MERGE = XlaSplitND.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_split_nd(
     input: AnyOperand[U],
     N: int,

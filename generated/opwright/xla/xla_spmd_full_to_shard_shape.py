@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = XlaSpmdFullToShardShape.Options()
 MERGE = XlaSpmdFullToShardShape.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_spmd_full_to_shard_shape(
     input: AnyOperand[U],
     manual_sharding: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -201,7 +201,7 @@ DEFAULTS = XlaSpmdShardToFullShape.Options()
 MERGE = XlaSpmdShardToFullShape.Options.merge
 
 
-@explained
+@describe_missing_args
 def xla_spmd_shard_to_full_shape(
     input: AnyOperand[U],
     manual_sharding: StringLike,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -181,7 +181,7 @@ class XlaSvd(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_svd(
     a: Operand[U],
     max_iter: int,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     Scope,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -187,7 +187,7 @@ class XlaVariadicReduce(Op, Generic[T]):
         )
 
 
-@explained
+@describe_missing_args
 def xla_variadic_reduce(
     input: Sequence[Operand[U]],
     init_value: Sequence[SameOperand[U]],

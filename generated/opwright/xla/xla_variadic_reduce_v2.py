@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -163,7 +163,7 @@ class XlaVariadicReduceV2(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_variadic_reduce_v2(
     inputs: Sequence[AnyOperand[AnyDType]],
     init_values: Sequence[AnyOperand[AnyDType]],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -174,7 +174,7 @@ class XlaVariadicSort(Op):
         )
 
 
-@explained
+@describe_missing_args
 def xla_variadic_sort(
     inputs: Sequence[AnyOperand[AnyDType]],
     dimension: Operand[TInt32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class XlaWhile(Op):
         return op._build(scope, (input,), {"cond": cond, "body": body}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def xla_while(
     input: Sequence[AnyOperand[AnyDType]],
     cond: FunctionLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -167,7 +167,7 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_assert_next_dataset(
     input_dataset: TensorOperand[TVariant],
     transformations: StringOperand,

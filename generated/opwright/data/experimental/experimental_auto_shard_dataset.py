@@ -21,8 +21,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -244,7 +244,7 @@ DEFAULTS = ExperimentalAutoShardDataset.Options()
 MERGE = ExperimentalAutoShardDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_auto_shard_dataset(
     input_dataset: TensorOperand[TVariant],
     num_workers: Operand[TInt64],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -171,7 +171,7 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_bytes_produced_stats_dataset(
     input_dataset: TensorOperand[TVariant],
     tag: StringOperand,

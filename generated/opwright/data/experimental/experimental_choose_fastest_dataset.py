@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -172,7 +172,7 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_choose_fastest_dataset(
     input_datasets: Sequence[TensorOperand[TVariant]],
     num_experiments: int,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -233,7 +233,7 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_csv_dataset(
     filenames: StringOperand,
     compression_type: StringOperand,

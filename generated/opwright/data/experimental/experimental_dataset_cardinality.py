@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -129,7 +129,7 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
         return op._build(scope, (input_dataset,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def experimental_dataset_cardinality(
     input_dataset: TensorOperand[TVariant],
     *_surplus: Never,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -139,7 +139,7 @@ class ExperimentalDatasetToTFRecord(Op):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
     filename: StringOperand,

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -198,7 +198,7 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_dense_to_sparse_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     batch_size: Operand[TInt64],

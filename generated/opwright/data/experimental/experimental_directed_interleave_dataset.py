@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -178,7 +178,7 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_directed_interleave_dataset(
     selector_input_dataset: TensorOperand[TVariant],
     data_input_datasets: Sequence[TensorOperand[TVariant]],

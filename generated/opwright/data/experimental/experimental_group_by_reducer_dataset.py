@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -230,7 +230,7 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_group_by_reducer_dataset(
     input_dataset: TensorOperand[TVariant],
     key_func_other_arguments: Sequence[AnyOperand[AnyDType]],

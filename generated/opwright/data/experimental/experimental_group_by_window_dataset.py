@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -218,7 +218,7 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_group_by_window_dataset(
     input_dataset: TensorOperand[TVariant],
     key_func_other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -201,7 +201,7 @@ DEFAULTS = ExperimentalIgnoreErrorsDataset.Options()
 MERGE = ExperimentalIgnoreErrorsDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_ignore_errors_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
         return op._build(scope, (resource,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def experimental_iterator_get_device(
     resource: TensorOperand[TResource],
     *_surplus: Never,

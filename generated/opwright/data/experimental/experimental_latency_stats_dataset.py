@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -162,7 +162,7 @@ class ExperimentalLatencyStatsDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_latency_stats_dataset(
     input_dataset: TensorOperand[TVariant],
     tag: StringOperand,

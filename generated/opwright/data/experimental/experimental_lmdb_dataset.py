@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class ExperimentalLMDBDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_lmdb_dataset(
     filenames: StringOperand,
     output_types: Sequence[AnyDTypeLike],

@@ -23,8 +23,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -267,7 +267,7 @@ DEFAULTS = ExperimentalMapAndBatchDataset.Options()
 MERGE = ExperimentalMapAndBatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_map_and_batch_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

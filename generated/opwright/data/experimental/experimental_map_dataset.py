@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ DEFAULTS = ExperimentalMapDataset.Options()
 MERGE = ExperimentalMapDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_map_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

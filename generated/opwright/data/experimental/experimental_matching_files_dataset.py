@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -125,7 +125,7 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
         return op._build(scope, (patterns,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def experimental_matching_files_dataset(
     patterns: StringOperand,
     *_surplus: Never,

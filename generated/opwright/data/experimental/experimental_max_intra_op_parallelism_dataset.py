@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -189,7 +189,7 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_max_intra_op_parallelism_dataset(
     input_dataset: TensorOperand[TVariant],
     max_intra_op_parallelism: Operand[TInt64],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -158,7 +158,7 @@ class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_non_serializable_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -258,7 +258,7 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_parallel_interleave_dataset(
     input_dataset: TensorOperand[TVariant],
     other_arguments: Sequence[AnyOperand[AnyDType]],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -192,7 +192,7 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_private_thread_pool_dataset(
     input_dataset: TensorOperand[TVariant],
     num_threads: Operand[TInt64],

@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -219,7 +219,7 @@ DEFAULTS = ExperimentalRebatchDataset.Options()
 MERGE = ExperimentalRebatchDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_rebatch_dataset(
     input_dataset: TensorOperand[TVariant],
     num_replicas: Operand[TInt64],

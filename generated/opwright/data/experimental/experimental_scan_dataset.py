@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -231,7 +231,7 @@ DEFAULTS = ExperimentalScanDataset.Options()
 MERGE = ExperimentalScanDataset.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_scan_dataset(
     input_dataset: TensorOperand[TVariant],
     initial_state: Sequence[AnyOperand[AnyDType]],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -188,7 +188,7 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_set_stats_aggregator_dataset(
     input_dataset: TensorOperand[TVariant],
     stats_aggregator: TensorOperand[TResource],

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -174,7 +174,7 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_sleep_dataset(
     input_dataset: TensorOperand[TVariant],
     sleep_microseconds: Operand[TInt64],

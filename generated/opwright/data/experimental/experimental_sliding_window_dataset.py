@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -204,7 +204,7 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_sliding_window_dataset(
     input_dataset: TensorOperand[TVariant],
     window_size: Operand[TInt64],

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -179,7 +179,7 @@ DEFAULTS = ExperimentalStatsAggregatorHandle.Options()
 MERGE = ExperimentalStatsAggregatorHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_stats_aggregator_handle(
     *_surplus: Never,
     container: StringLike = "",

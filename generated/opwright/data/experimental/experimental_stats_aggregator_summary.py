@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -135,7 +135,7 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
         return op._build(scope, (iterator,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def experimental_stats_aggregator_summary(
     iterator: TensorOperand[TResource],
     *_surplus: Never,

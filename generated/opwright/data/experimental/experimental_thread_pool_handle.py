@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -211,7 +211,7 @@ DEFAULTS = ExperimentalThreadPoolHandle.Options()
 MERGE = ExperimentalThreadPoolHandle.Options.merge
 
 
-@explained
+@describe_missing_args
 def experimental_thread_pool_handle(
     num_threads: int,
     display_name: StringLike,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class ExperimentalUniqueDataset(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def experimental_unique_dataset(
     input_dataset: TensorOperand[TVariant],
     output_types: Sequence[AnyDTypeLike],

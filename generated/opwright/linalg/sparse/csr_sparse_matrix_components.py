@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -201,7 +201,7 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         )
 
 
-@explained
+@describe_missing_args
 def csr_sparse_matrix_components(
     csr_sparse_matrix: TensorOperand[TVariant],
     index: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         return op._build(scope, (sparse_input,), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def csr_sparse_matrix_to_dense(
     sparse_input: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -180,7 +180,7 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
         return op._build(scope, (sparse_matrix,), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def csr_sparse_matrix_to_sparse_tensor(
     sparse_matrix: TensorOperand[TVariant],
     type_: type[Uype] | DTypeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -159,7 +159,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
         return op._build(scope, (dense_input, indices), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def dense_to_csr_sparse_matrix(
     dense_input: Operand[U],
     indices: Operand[TInt64],

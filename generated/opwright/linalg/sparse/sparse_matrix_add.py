@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -152,7 +152,7 @@ class SparseMatrixAdd(TensorOp[TVariant]):
         return op._build(scope, (a, b, alpha, beta), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_add(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],

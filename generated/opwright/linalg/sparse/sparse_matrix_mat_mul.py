@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -279,7 +279,7 @@ DEFAULTS = SparseMatrixMatMul.Options()
 MERGE = SparseMatrixMatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_mat_mul(
     a: TensorOperand[TVariant],
     b: AnyOperand[U],

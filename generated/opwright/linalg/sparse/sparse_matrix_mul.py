@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -136,7 +136,7 @@ class SparseMatrixMul(TensorOp[TVariant]):
         return op._build(scope, (a, b), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_mul(
     a: TensorOperand[TVariant],
     b: AnyOperand[U],

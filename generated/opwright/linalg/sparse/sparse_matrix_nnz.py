@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -121,7 +121,7 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
         return op._build(scope, (sparse_matrix,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_nnz(
     sparse_matrix: TensorOperand[TVariant],
     *_surplus: Never,

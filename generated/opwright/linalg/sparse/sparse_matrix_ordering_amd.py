@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -133,7 +133,7 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
         return op._build(scope, (input,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_ordering_amd(
     input: TensorOperand[TVariant],
     *_surplus: Never,

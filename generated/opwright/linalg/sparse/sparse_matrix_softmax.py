@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -150,7 +150,7 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
         return op._build(scope, (logits,), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_softmax(
     logits: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64] | DTypeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -154,7 +154,7 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
         )
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_softmax_grad(
     softmax: TensorOperand[TVariant],
     grad_softmax: TensorOperand[TVariant],

@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -187,7 +187,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         return op._build(scope, (input, permutation), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_sparse_cholesky(
     input: TensorOperand[TVariant],
     permutation: Operand[TInt32],

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -247,7 +247,7 @@ DEFAULTS = SparseMatrixSparseMatMul.Options()
 MERGE = SparseMatrixSparseMatMul.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_sparse_mat_mul(
     a: TensorOperand[TVariant],
     b: TensorOperand[TVariant],

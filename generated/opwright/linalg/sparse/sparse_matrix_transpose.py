@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ DEFAULTS = SparseMatrixTranspose.Options()
 MERGE = SparseMatrixTranspose.Options.merge
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_transpose(
     input: TensorOperand[TVariant],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,

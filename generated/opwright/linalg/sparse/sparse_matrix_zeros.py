@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -154,7 +154,7 @@ class SparseMatrixZeros(TensorOp[TVariant]):
         return op._build(scope, (dense_shape,), {"type": type_}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_matrix_zeros(
     dense_shape: Operand[TInt64],
     type_: type[TFloat32 | TFloat64 | TComplex] | DTypeLike,

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -190,7 +190,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         return op._build(scope, (indices, values, dense_shape), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def sparse_tensor_to_csr_sparse_matrix(
     indices: Operand[TInt64],
     values: Operand[U],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -120,7 +120,7 @@ class Spence(TensorOp[T]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def spence(
     x: Operand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[U]:
