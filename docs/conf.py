@@ -50,6 +50,8 @@ nitpick_ignore_regex = [
 
 html_theme = "pydata_sphinx_theme"
 html_title = "opwright"
+html_favicon = "favicon.svg"
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "collapse_navigation": True,
     "navigation_depth": 1,
