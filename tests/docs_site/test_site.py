@@ -15,11 +15,11 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import opwright
+from docs_site.support.built import built
 from opwright_codegen import naming
 from opwright_runtime import api
 from support.facts import FACTS
 from support.places import ROOT
-from docs_site.support.built import built
 
 #: Elements without an end.
 VOID = {"br", "hr", "img", "input", "link", "meta", "col", "wbr"}

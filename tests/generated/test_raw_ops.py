@@ -79,6 +79,8 @@ def compared(table: str, mode: str) -> tuple[frozenset[str], tuple[str, ...]]:
     seen: set[str] = set()
     wrong = []
     runs = [(one.name, mode) for one in every_sample() if mode in one.modes]
+    # In inference their reserve spaces are memory that nothing has written.
+    runs = [run for run in runs if not run[0].startswith("FusedBatchNorm")]
     for name, _ in by_table(runs).get(table, []):
         sample = sample_named(name)
         expected = sample.run(calls.call_tensorflow, mode)

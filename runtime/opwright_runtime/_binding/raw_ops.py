@@ -45,7 +45,7 @@ class RawOps:
         self.keywords = keywords
         keep_from_autograph(module)
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> object:
         """The `__getattr__` of the module: makes the raw op `name`."""
         if name == "__all__":
             return self.names()
@@ -89,7 +89,7 @@ def _absent(op_class: type[Op]) -> str:
 
 def raw_op(
     op_class: type[Op], keywords: Mapping[str, str], module: str
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """The raw op of a class, as a function of `module`.
 
     Args:
@@ -181,10 +181,10 @@ class _RawOp(Op):
     def _call(
         cls,
         name: str | None,
-        inputs: Sequence[Any],
-        attrs: Mapping[str, Any],
+        inputs: Sequence[object],
+        attrs: Mapping[str, object],
         fast_path_error: Exception | None,
-    ) -> Any:
+    ) -> object:
         if any(map(_is_composite, _flat(inputs))):
             try:
                 return cls._dispatched(name, inputs, attrs)
@@ -220,17 +220,18 @@ class _RawOp(Op):
 
     @classmethod
     def _dispatched(
-        cls, name: str | None, inputs: Sequence[Any], attrs: Mapping[str, Any]
-    ) -> Any:
+        cls, name: str | None, inputs: Sequence[object], attrs: Mapping[str, object]
+    ) -> object:
         """What TensorFlow's dispatch makes of a call with a RaggedTensor, say."""
         info = cls._info()
         given = {arg.name: one for arg, one in zip(info.inputs, inputs, strict=True)}
         given |= {attr: value for attr, value in attrs.items() if attr in info.attr}
         keywords = {cls.PYTHON_NAMES.get(n, n): value for n, value in given.items()}
-        return getattr(tf.raw_ops, cls.OP_NAME)(**keywords, name=name)
+        function: Callable[..., object] = getattr(tf.raw_ops, cls.OP_NAME)
+        return function(**keywords, name=name)
 
 
-def _flat(values: Sequence[Any]) -> Iterator[Any]:
+def _flat(values: Sequence[object]) -> Iterator[object]:
     for value in values:
         yield from value if isinstance(value, (list, tuple)) else (value,)
 
