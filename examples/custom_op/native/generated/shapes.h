@@ -26,6 +26,8 @@ inline constexpr Size kUnknown = std::numeric_limits<Size>::min();
 
 inline bool Known(Size a) { return a != kUnknown; }
 inline bool Known(Size a, Size b) { return Known(a) && Known(b); }
+// The size of an attr, where -1 is an unknown size.
+inline Size Given(Size a) { return a == -1 ? kUnknown : a; }
 
 inline Size Add(Size a, Size b) {
   Size sum;
@@ -88,14 +90,15 @@ inline Size At(const Row& row, Size at) {
   if (at < 0) at += row.length();
   return 0 <= at && at < row.length() ? row.sizes[at] : kUnknown;
 }
+// The sizes from `from` up to `to`; unknown where the row has no such positions.
 inline Row Slice(const Row& row, Size from, Size to) {
   Row part;
   if (!row.known || !Known(from, to)) return part;
-  const auto clamped = [&row](Size at) {
-    return std::clamp<Size>(at < 0 ? at + row.length() : at, 0, row.length());
-  };
+  const Size length = row.length();
+  if (std::min(from, to) < -length || std::max(from, to) > length) return part;
+  const auto position = [length](Size at) { return at < 0 ? at + length : at; };
   part.known = true;
-  for (Size i = clamped(from); i < clamped(to); ++i) part.sizes.push_back(row.sizes[i]);
+  for (Size i = position(from); i < position(to); ++i) part.sizes.push_back(row.sizes[i]);
   return part;
 }
 inline Size Sum(const Row& row) {
