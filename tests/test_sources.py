@@ -36,8 +36,12 @@ HOME_MADE = {
 }
 # They are data for users, history, or name the words themselves.
 WITHOUT_WORDS = (
-    *("CHANGELOG.md", "generated/", "opdefs/", "tests/golden/expected/"),
-    *("tests/test_shape.py", "tests/test_sources.py"),
+    "CHANGELOG.md",
+    "generated/",
+    "opdefs/",
+    "tests/golden/expected/",
+    "tests/test_shape.py",
+    "tests/test_sources.py",
 )
 MAY_BE_LONG = {"runtime/opwright_runtime/_binding/diagnosis.py"}
 NOT_CODE = re.compile(

@@ -17,15 +17,21 @@ from docs_site.support.built import built
 
 #: A page of each kind.
 PAGES = (
-    *("index.html", "groups/math.html", "groups/tpu.html"),
-    *(
-        "ops/MatMul.html",
-        "ops/Sum.html",
-        "ops/CudnnRNNV3.html",
-        "ops/BatchCholesky.html",
-    ),
-    *("guide.html", "rnn.html", "embedding.html", "architecture.html"),
-    *("benchmarks.html", "reference.html", "api.html", "adr/README.html"),
+    "index.html",
+    "groups/math.html",
+    "groups/tpu.html",
+    "ops/MatMul.html",
+    "ops/Sum.html",
+    "ops/CudnnRNNV3.html",
+    "ops/BatchCholesky.html",
+    "guide.html",
+    "rnn.html",
+    "embedding.html",
+    "architecture.html",
+    "benchmarks.html",
+    "reference.html",
+    "api.html",
+    "adr/README.html",
 )
 #: By query: a page that must be among the first five results.
 QUERIES = {

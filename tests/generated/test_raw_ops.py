@@ -152,8 +152,10 @@ def symbolic(value: Any) -> bool:
 
 #: The first two wait for a server that the example ends. The others draw samples.
 NOT_REPEATED = {
-    *("RegisterDataset", "RegisterDatasetV2"),
-    *("SdcaOptimizer", "SdcaOptimizerV2"),
+    "RegisterDataset",
+    "RegisterDatasetV2",
+    "SdcaOptimizer",
+    "SdcaOptimizerV2",
 }
 
 

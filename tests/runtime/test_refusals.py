@@ -479,7 +479,13 @@ def test_refused_bias_leaves_a_matrix_that_kernels_take():
 @pytest.mark.parametrize(
     "reduce",
     [
-        *(math.all, math.any, math.sum, math.prod, math.min, math.max, math.mean),
+        math.all,
+        math.any,
+        math.sum,
+        math.prod,
+        math.min,
+        math.max,
+        math.mean,
         linalg.euclidean_norm,
     ],
 )
@@ -493,8 +499,12 @@ def test_refused_axis_that_is_there_twice_leaves_a_matrix_that_kernels_take(redu
 @pytest.mark.parametrize(
     "gradient",
     [
-        *(math.sigmoid_grad, math.tanh_grad, math.inv_grad),
-        *(math.reciprocal_grad, math.sqrt_grad, math.rsqrt_grad),
+        math.sigmoid_grad,
+        math.tanh_grad,
+        math.inv_grad,
+        math.reciprocal_grad,
+        math.sqrt_grad,
+        math.rsqrt_grad,
     ],
 )
 def test_refused_count_of_elements_leaves_a_rank_that_kernels_take(gradient):

@@ -35,7 +35,7 @@ def results(**arguments: Any) -> dict[str, Any]:
     return {"faded": found}
 
 
-def test_results() -> None:
+def test_results_equal_golden() -> None:
     found = results(**ARGUMENTS)
     wanted = GOLDEN["results"]
     assert wanted is not None, f"golden/Fade.json wants results; here came {found}"
@@ -47,14 +47,14 @@ def test_results() -> None:
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5)
 
 
-def test_the_same_in_a_graph() -> None:
+def test_results_in_graph_equal_eager() -> None:
     eager = results(**ARGUMENTS)
     graph = tf.function(lambda: results(**ARGUMENTS))()
     for got, want in zip(flat(graph), flat(eager), strict=True):
         np.testing.assert_array_equal(got.numpy(), want.numpy())
 
 
-def test_the_kernel_is_ours() -> None:
+def test_kernels_are_of_this_library() -> None:
     assert {kernel.provider for kernel in Fade.kernels()} == {"libmy_audio_ops.so"}
 
 
