@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     fits,
     graphs,
@@ -73,7 +73,7 @@ class OddCounts(Op, Generic[T]):
     """
 
     OP_NAME = "OddCounts"
-    MADE_FOR = {
+    SCHEMA = {
         "input a": "N * int32",
         "input b": "N * T",
         "input c": "M * T",
@@ -133,7 +133,7 @@ class OddCounts(Op, Generic[T]):
         return op._build(scope, (a, b, c), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_counts(
     a: Sequence[Operand[TInt32]],
     b: Sequence[AnyOperand[U]],

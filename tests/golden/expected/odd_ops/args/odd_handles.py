@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -54,7 +54,7 @@ class OddHandles(Op):
     """
 
     OP_NAME = "OddHandles"
-    MADE_FOR = {
+    SCHEMA = {
         "input handle": "resource",
         "input data": "variant",
         "input handles": "N * resource",
@@ -107,7 +107,7 @@ class OddHandles(Op):
         return op._build(scope, (handle, data, handles), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_handles(
     handle: TensorOperand[TResource],
     data: TensorOperand[TVariant],

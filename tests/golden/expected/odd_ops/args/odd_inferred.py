@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -56,7 +56,7 @@ class OddInferred(TensorOp[T]):
     """
 
     OP_NAME = "OddInferred"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "T",
         "input more": "N * float32",
         "output y": "T",
@@ -102,7 +102,7 @@ class OddInferred(TensorOp[T]):
         return op._build(scope, (x, more), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_inferred(
     x: Operand[U],
     more: Sequence[Operand[TFloat32]],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -44,7 +44,7 @@ class OddListDefault(Op):
     """
 
     OP_NAME = "OddListDefault"
-    MADE_FOR = {
+    SCHEMA = {
         "input values": "list of Ts",
         "output y": "list of Ts",
         "attr Ts": "list(type)",
@@ -86,7 +86,7 @@ class OddListDefault(Op):
         return op._build(scope, (values,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_list_default(
     values: Sequence[Operand[AnyDType]],
     *_surplus: Never,

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -39,7 +39,7 @@ class OddListOutput(Op):
     """
 
     OP_NAME = "OddListOutput"
-    MADE_FOR = {
+    SCHEMA = {
         "output outputs": "count * float32",
         "attr count": "int",
     }
@@ -79,7 +79,7 @@ class OddListOutput(Op):
         return op._build(scope, (), {"count": count}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_list_output(
     count: int, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> list[Output[TFloat32]]:

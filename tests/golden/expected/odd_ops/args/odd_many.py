@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -83,7 +83,7 @@ class OddMany(TensorOp[TFloat32]):
     """
 
     OP_NAME = "OddMany"
-    MADE_FOR = {
+    SCHEMA = {
         "input a01": "float32",
         "input a02": "float32",
         "input a03": "float32",
@@ -331,7 +331,7 @@ class OddMany(TensorOp[TFloat32]):
         )
 
 
-@explained
+@describe_missing_args
 def odd_many(
     a01: Operand[TFloat32],
     a02: Operand[TFloat32],

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtypes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -58,7 +58,7 @@ class OddMixed(Op):
     """
 
     OP_NAME = "OddMixed"
-    MADE_FOR = {
+    SCHEMA = {
         "input inputs": "list of Tin",
         "output outputs": "list of Tin",
         "output made": "list of Tmade",
@@ -113,7 +113,7 @@ class OddMixed(Op):
         return op._build(scope, (inputs,), {"Tmade": Tmade}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_mixed(
     inputs: Sequence[AnyOperand[AnyDType]],
     Tmade: Sequence[AnyDTypeLike],

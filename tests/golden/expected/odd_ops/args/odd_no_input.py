@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -38,7 +38,7 @@ class OddNoInput(TensorOp[TFloat32]):
     """
 
     OP_NAME = "OddNoInput"
-    MADE_FOR = {
+    SCHEMA = {
         "output output": "float32",
     }
     __slots__ = ("output",)
@@ -72,7 +72,7 @@ class OddNoInput(TensorOp[TFloat32]):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_no_input(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:

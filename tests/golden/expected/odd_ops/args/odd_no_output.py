@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     Scope,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fit_together,
     graphs,
     new,
@@ -53,7 +53,7 @@ class OddNoOutput(Op):
     """
 
     OP_NAME = "OddNoOutput"
-    MADE_FOR = {
+    SCHEMA = {
         "input values": "N * T",
         "attr N": "int",
         "attr T": "type",
@@ -98,7 +98,7 @@ class OddNoOutput(Op):
         return op._build(scope, (values,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_no_output(
     values: Sequence[AnyOperand[U]],
     *_surplus: Never,

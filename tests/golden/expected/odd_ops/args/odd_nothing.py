@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -66,7 +66,7 @@ class OddNothing(Op):
         return op._build(scope, (), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_nothing(
     *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Operation | None:

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -53,7 +53,7 @@ class OddRef(TensorOp[T]):
     """
 
     OP_NAME = "OddRef"
-    MADE_FOR = {
+    SCHEMA = {
         "input ref": "ref(T)",
         "input value": "T",
         "output output_ref": "ref(T)",
@@ -98,7 +98,7 @@ class OddRef(TensorOp[T]):
         return op._build(scope, (ref, value), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_ref(
     ref: TensorOperand[U],
     value: SameAnyOperand[U],

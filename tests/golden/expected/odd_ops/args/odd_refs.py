@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -58,7 +58,7 @@ class OddRefs(Op, Generic[T]):
     """
 
     OP_NAME = "OddRefs"
-    MADE_FOR = {
+    SCHEMA = {
         "input refs": "ref(N * T)",
         "input one": "ref(float32)",
         "output same": "ref(N * T)",
@@ -104,7 +104,7 @@ class OddRefs(Op, Generic[T]):
         return op._build(scope, (refs, one), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_refs(
     refs: Sequence[TensorOperand[U]],
     one: TensorOperand[TFloat32],

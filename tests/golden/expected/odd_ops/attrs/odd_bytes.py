@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddBytes(TensorOp[TString]):
     """
 
     OP_NAME = "OddBytes"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr s": "string",
         "attr ss": "list(string)",
@@ -119,7 +119,7 @@ DEFAULTS = OddBytes.Options()
 MERGE = OddBytes.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_bytes(
     *_surplus: Never,
     s: StringLike = b'\xff\x00"',

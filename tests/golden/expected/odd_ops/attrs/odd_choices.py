@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddChoices(TensorOp[TString]):
     """
 
     OP_NAME = "OddChoices"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr mode": "string",
         "attr modes": "list(string)",
@@ -132,7 +132,7 @@ DEFAULTS = OddChoices.Options()
 MERGE = OddChoices.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_choices(
     *_surplus: Never,
     mode: Literal["it's", '"so"', "a, b", "back\\slash", "{x}", "é", " "] = "it's",

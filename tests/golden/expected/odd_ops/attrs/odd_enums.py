@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -47,7 +47,7 @@ class OddEnums(TensorOp[TString]):
     """
 
     OP_NAME = "OddEnums"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr must": "string",
         "attr mode": "string",
@@ -140,7 +140,7 @@ DEFAULTS = OddEnums.Options()
 MERGE = OddEnums.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_enums(
     must: Literal["a", "b c", ""],
     *_surplus: Never,

@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -40,7 +40,7 @@ class OddFunction(TensorOp[TString]):
     """
 
     OP_NAME = "OddFunction"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr f": "func",
     }
@@ -78,7 +78,7 @@ class OddFunction(TensorOp[TString]):
         return op._build(scope, (), {"f": f}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_function(
     f: FunctionLike, *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

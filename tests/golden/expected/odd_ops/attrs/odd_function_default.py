@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -43,7 +43,7 @@ class OddFunctionDefault(TensorOp[TString]):
     """
 
     OP_NAME = "OddFunctionDefault"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr f": "func",
     }
@@ -111,7 +111,7 @@ DEFAULTS = OddFunctionDefault.Options()
 MERGE = OddFunctionDefault.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_function_default(
     *_surplus: Never, f: FunctionLike = "f", name: str | None = None, **_unknown: Never
 ) -> Output[TString]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddFunctions(TensorOp[TString]):
     """
 
     OP_NAME = "OddFunctions"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr branches": "list(func)",
         "attr spare": "list(func)",
@@ -127,7 +127,7 @@ DEFAULTS = OddFunctions.Options()
 MERGE = OddFunctions.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_functions(
     branches: Sequence[FunctionLike],
     *_surplus: Never,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -44,7 +44,7 @@ class OddHalf(TensorOp[TFloat16]):
     """
 
     OP_NAME = "OddHalf"
-    MADE_FOR = {
+    SCHEMA = {
         "output output": "float16",
         "attr value": "tensor",
     }
@@ -110,7 +110,7 @@ DEFAULTS = OddHalf.Options()
 MERGE = OddHalf.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_half(
     *_surplus: Never,
     value: TensorLike = np.array([1.0, 0.1, 0.1], "float16"),

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -48,7 +48,7 @@ class OddHuge(TensorOp[TString]):
     """
 
     OP_NAME = "OddHuge"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr most": "int",
         "attr least": "int",
@@ -182,7 +182,7 @@ DEFAULTS = OddHuge.Options()
 MERGE = OddHuge.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_huge(
     *_surplus: Never,
     most: int = 9223372036854775807,

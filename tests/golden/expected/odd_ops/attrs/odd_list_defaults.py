@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -60,7 +60,7 @@ class OddListDefaults(TensorOp[TString]):
     """
 
     OP_NAME = "OddListDefaults"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr shapes": "list(shape)",
         "attr functions": "list(func)",
@@ -171,7 +171,7 @@ DEFAULTS = OddListDefaults.Options()
 MERGE = OddListDefaults.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_list_defaults(
     *_surplus: Never,
     shapes: Sequence[ShapeLike] = ((), (None,)),

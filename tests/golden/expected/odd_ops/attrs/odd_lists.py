@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -59,7 +59,7 @@ class OddLists(TensorOp[TString]):
     """
 
     OP_NAME = "OddLists"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr ints": "list(int)",
         "attr floats": "list(float)",
@@ -193,7 +193,7 @@ DEFAULTS = OddLists.Options()
 MERGE = OddLists.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_lists(
     *_surplus: Never,
     ints: Sequence[int] = (1, -2),

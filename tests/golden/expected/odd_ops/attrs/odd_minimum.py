@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -47,7 +47,7 @@ class OddMinimum(TensorOp[TString]):
     """
 
     OP_NAME = "OddMinimum"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr depth": "int",
         "attr width": "int",
@@ -137,7 +137,7 @@ DEFAULTS = OddMinimum.Options()
 MERGE = OddMinimum.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_minimum(
     depth: int,
     *_surplus: Never,

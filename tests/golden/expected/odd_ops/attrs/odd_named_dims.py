@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -44,7 +44,7 @@ class OddNamedDims(TensorOp[TString]):
     """
 
     OP_NAME = "OddNamedDims"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr shape": "shape",
     }
@@ -110,7 +110,7 @@ DEFAULTS = OddNamedDims.Options()
 MERGE = OddNamedDims.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_named_dims(
     *_surplus: Never,
     shape: ShapeLike = (None, 2),

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddNan(TensorOp[TString]):
     """
 
     OP_NAME = "OddNan"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr f": "float",
         "attr fs": "list(float)",
@@ -119,7 +119,7 @@ DEFAULTS = OddNan.Options()
 MERGE = OddNan.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_nan(
     *_surplus: Never,
     f: float = float("nan"),

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -47,7 +47,7 @@ class OddNumbers(TensorOp[TString]):
     """
 
     OP_NAME = "OddNumbers"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr high": "float",
         "attr low": "float",
@@ -164,7 +164,7 @@ DEFAULTS = OddNumbers.Options()
 MERGE = OddNumbers.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_numbers(
     *_surplus: Never,
     high: float = float("inf"),

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddPacked(TensorOp[TBfloat16]):
     """
 
     OP_NAME = "OddPacked"
-    MADE_FOR = {
+    SCHEMA = {
         "output output": "bfloat16",
         "attr value": "tensor",
         "attr zeros": "tensor",
@@ -143,7 +143,7 @@ DEFAULTS = OddPacked.Options()
 MERGE = OddPacked.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_packed(
     *_surplus: Never,
     value: TensorLike = np.array([1.0, 0.100098], "bfloat16").reshape((1, 2)),

@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -67,7 +67,7 @@ class OddRequired(TensorOp[TString]):
     """
 
     OP_NAME = "OddRequired"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr i": "int",
         "attr f": "float",
@@ -202,7 +202,7 @@ DEFAULTS = OddRequired.Options()
 MERGE = OddRequired.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_required(
     i: int,
     f: float,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddShapes(TensorOp[TString]):
     """
 
     OP_NAME = "OddShapes"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr unknown": "shape",
         "attr scalar": "shape",
@@ -139,7 +139,7 @@ DEFAULTS = OddShapes.Options()
 MERGE = OddShapes.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_shapes(
     *_surplus: Never,
     unknown: ShapeLike = None,

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddTensorLists(TensorOp[TString]):
     """
 
     OP_NAME = "OddTensorLists"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr must": "list(tensor)",
         "attr may": "list(tensor)",
@@ -122,7 +122,7 @@ DEFAULTS = OddTensorLists.Options()
 MERGE = OddTensorLists.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_tensor_lists(
     must: Sequence[TensorLike],
     *_surplus: Never,

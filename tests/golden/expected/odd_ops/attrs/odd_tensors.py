@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -45,7 +45,7 @@ class OddTensors(TensorOp[TInt32]):
     """
 
     OP_NAME = "OddTensors"
-    MADE_FOR = {
+    SCHEMA = {
         "output output": "int32",
         "attr value": "tensor",
         "attr words": "tensor",
@@ -126,7 +126,7 @@ DEFAULTS = OddTensors.Options()
 MERGE = OddTensors.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_tensors(
     *_surplus: Never,
     value: TensorLike = np.array([1, -2], "int32").reshape((2, 1)),

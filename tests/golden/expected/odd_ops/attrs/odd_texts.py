@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -46,7 +46,7 @@ class OddTexts(TensorOp[TString]):
     """
 
     OP_NAME = "OddTexts"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr quotes": "string",
         "attr escapes": "string",
@@ -153,7 +153,7 @@ DEFAULTS = OddTexts.Options()
 MERGE = OddTexts.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_texts(
     *_surplus: Never,
     quotes: StringLike = 'it\'s "so"',

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -59,7 +59,7 @@ class OddAggregate(TensorOp[T]):
     """
 
     OP_NAME = "OddAggregate"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "N * T",
         "output sum": "T",
         "attr N": "int",
@@ -101,7 +101,7 @@ class OddAggregate(TensorOp[T]):
 
 
 @deprecated("OddAggregate was removed in GraphDef version 0.", category=None)
-@explained
+@describe_missing_args
 def odd_aggregate(
     x: Sequence[Operand[U]],
     *_surplus: Never,

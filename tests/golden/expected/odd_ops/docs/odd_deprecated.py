@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -43,7 +43,7 @@ class OddDeprecated(TensorOp[TFloat32]):
     """
 
     OP_NAME = "OddDeprecated"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output y": "float32",
     }
@@ -89,7 +89,7 @@ class OddDeprecated(TensorOp[TFloat32]):
     'OddDeprecated was removed in GraphDef version 7. Use "OddProse" instead.',
     category=None,
 )
-@explained
+@describe_missing_args
 def odd_deprecated(
     x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:

@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -64,7 +64,7 @@ class OddMarkdown(TensorOp[TFloat32]):
     """
 
     OP_NAME = "OddMarkdown"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output y": "float32",
         "attr mode": "string",
@@ -160,7 +160,7 @@ DEFAULTS = OddMarkdown.Options()
 MERGE = OddMarkdown.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_markdown(
     x: Operand[TFloat32],
     *_surplus: Never,

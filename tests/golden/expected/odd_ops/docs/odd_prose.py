@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -74,7 +74,7 @@ class OddProse(TensorOp[TFloat32]):
         "x": "where(either((batch, units) if gain > 0 and gain not in ('some', 'text') else (), (1,)), batch > 2)",
         "y": "(batch, 2 * units + 1, _rest)",
     }
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output y": "float32",
         "attr gain": "float",
@@ -175,7 +175,7 @@ DEFAULTS = OddProse.Options()
 MERGE = OddProse.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_prose(
     x: Operand[TFloat32],
     *_surplus: Never,

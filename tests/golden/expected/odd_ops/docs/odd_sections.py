@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -76,7 +76,7 @@ class OddSections(Op, Generic[T]):
     """
 
     OP_NAME = "OddSections"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "N * T",
         "output sum": "T",
         "output count": "int32",
@@ -178,7 +178,7 @@ DEFAULTS = OddSections.Options()
 MERGE = OddSections.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_sections(
     x: Sequence[Operand[U]],
     size: int,

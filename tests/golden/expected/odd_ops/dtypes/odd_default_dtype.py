@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -67,7 +67,7 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
     """
 
     OP_NAME = "OddDefaultDtype"
-    MADE_FOR = {
+    SCHEMA = {
         "input like": "T",
         "output same": "T",
         "output output": "out_type",
@@ -149,7 +149,7 @@ def odd_default_dtype(
 ) -> OddDefaultDtypeOutputs[U, UOutType]: ...
 
 
-@explained
+@describe_missing_args
 def odd_default_dtype(
     like: AnyOperand[U],
     *_surplus: Never,

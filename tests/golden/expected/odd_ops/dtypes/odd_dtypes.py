@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -72,7 +72,7 @@ class OddDtypes(TensorOp[T]):
     """
 
     OP_NAME = "OddDtypes"
-    MADE_FOR = {
+    SCHEMA = {
         "input a": "qint8",
         "input b": "complex128",
         "input c": "uint64",
@@ -197,7 +197,7 @@ def odd_dtypes(
 ) -> Output[U]: ...
 
 
-@explained
+@describe_missing_args
 def odd_dtypes(
     a: Operand[TQint8],
     b: Operand[TComplex128],

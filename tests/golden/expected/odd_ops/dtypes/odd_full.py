@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -43,7 +43,7 @@ class OddFull(TensorOp[TVariant]):
     """
 
     OP_NAME = "OddFull"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "T",
         "output y": "variant",
         "attr T": "type",
@@ -82,7 +82,7 @@ class OddFull(TensorOp[TVariant]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_full(
     x: AnyOperand[U], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:

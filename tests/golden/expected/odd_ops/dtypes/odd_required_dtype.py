@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -62,7 +62,7 @@ class OddRequiredDtype(Op, Generic[Dtype]):
     """
 
     OP_NAME = "OddRequiredDtype"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output same": "float32",
         "output output": "dtype",
@@ -116,7 +116,7 @@ class OddRequiredDtype(Op, Generic[Dtype]):
         return op._build(scope, (x,), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_required_dtype(
     x: Operand[TFloat32],
     dtype: type[UDtype] | DTypeLike,

@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -45,7 +45,7 @@ class OddSilentDtype(TensorOp[TString]):
     """
 
     OP_NAME = "OddSilentDtype"
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr dtype": "type",
     }
@@ -92,7 +92,7 @@ class OddSilentDtype(TensorOp[TString]):
         return op._build(scope, (), {"dtype": dtype}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_silent_dtype(
     *_surplus: Never,
     dtype: type[TFloat32 | TInt32] | DTypeLike = TFloat32,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -63,7 +63,7 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
     """
 
     OP_NAME = "OddTwoDtypes"
-    MADE_FOR = {
+    SCHEMA = {
         "output a": "Ta",
         "output b": "Tb",
         "attr Ta": "type",
@@ -214,7 +214,7 @@ def odd_two_dtypes(
 ) -> OddTwoDtypesOutputs[Ua, Ub]: ...
 
 
-@explained
+@describe_missing_args
 def odd_two_dtypes(
     *_surplus: Never,
     seed: int = 0,

@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -54,7 +54,7 @@ class Any(TensorOp[TBool]):
     """
 
     OP_NAME = "Any"
-    MADE_FOR = {
+    SCHEMA = {
         "input input": "bool",
         "input reduction_indices": "Tidx",
         "output output": "bool",
@@ -152,7 +152,7 @@ DEFAULTS = Any.Options()
 MERGE = Any.Options.merge
 
 
-@explained
+@describe_missing_args
 def any(
     input: Operand[TBool],
     reduction_indices: Operand[Uidx],

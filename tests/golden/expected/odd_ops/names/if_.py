@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -67,7 +67,7 @@ class If(Op):
     """
 
     OP_NAME = "If"
-    MADE_FOR = {
+    SCHEMA = {
         "input cond": "Tcond",
         "input input": "list of Tin",
         "output output": "list of Tout",
@@ -176,7 +176,7 @@ DEFAULTS = If.Options()
 MERGE = If.Options.merge
 
 
-@explained
+@describe_missing_args
 def if_(
     cond: AnyOperand[Ucond],
     input: Sequence[AnyOperand[AnyDType]],

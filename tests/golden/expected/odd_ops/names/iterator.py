@@ -15,8 +15,8 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -56,7 +56,7 @@ class Iterator(TensorOp[TResource]):
     """
 
     OP_NAME = "Iterator"
-    MADE_FOR = {
+    SCHEMA = {
         "output handle": "resource",
         "attr shared_name": "string",
         "attr container": "string",
@@ -128,7 +128,7 @@ class Iterator(TensorOp[TResource]):
         )
 
 
-@explained
+@describe_missing_args
 def iterator(
     shared_name: StringLike,
     container: StringLike,

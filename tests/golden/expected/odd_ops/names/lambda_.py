@@ -13,8 +13,8 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -40,7 +40,7 @@ class Lambda(TensorOp[TFloat32]):
     """
 
     OP_NAME = "Lambda"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output y": "float32",
     }
@@ -78,7 +78,7 @@ class Lambda(TensorOp[TFloat32]):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def lambda_(
     x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Output[TFloat32]:

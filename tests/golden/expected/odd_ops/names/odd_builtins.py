@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -83,7 +83,7 @@ class OddBuiltins(Op, Generic[T]):
         "tuple": "tuple_",
         "staticmethod": "staticmethod_",
     }
-    MADE_FOR = {
+    SCHEMA = {
         "input type": "float32",
         "input list": "int32",
         "input str": "T",
@@ -221,7 +221,7 @@ DEFAULTS = OddBuiltins.Options()
 MERGE = OddBuiltins.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_builtins(
     type_: Operand[TFloat32],
     list_: Operand[TInt32],

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     context,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -68,7 +68,7 @@ class OddCase(Op, Generic[T]):
     """
 
     OP_NAME = "OddCase"
-    MADE_FOR = {
+    SCHEMA = {
         "input t": "T",
         "input n": "N * int32",
         "output y": "T",
@@ -117,7 +117,7 @@ class OddCase(Op, Generic[T]):
         return op._build(scope, (t, n), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def odd_case(
     t: AnyOperand[U],
     n: Sequence[Operand[TInt32]],

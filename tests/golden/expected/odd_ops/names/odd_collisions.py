@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     fits,
     graphs,
     new,
@@ -91,7 +91,7 @@ class OddCollisions(Op, Generic[T2, T3]):
         "create": "create_",
         "options": "options_",
     }
-    MADE_FOR = {
+    SCHEMA = {
         "input scope": "float32",
         "input name": "int32",
         "input bytes": "T2",
@@ -218,7 +218,7 @@ DEFAULTS = OddCollisions.Options()
 MERGE = OddCollisions.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_collisions(
     scope_: Operand[TFloat32],
     name_: Operand[TInt32],

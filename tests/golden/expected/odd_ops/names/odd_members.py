@@ -16,8 +16,8 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -57,7 +57,7 @@ class OddMembers(TensorOp[TString]):
         "attribute_names": "attribute_names_",
         "int": "int_",
     }
-    MADE_FOR = {
+    SCHEMA = {
         "output said": "string",
         "attr as_dict": "bool",
         "attr merge": "bool",
@@ -198,7 +198,7 @@ DEFAULTS = OddMembers.Options()
 MERGE = OddMembers.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_members(
     *_surplus: Never,
     as_dict_: bool = True,

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -61,7 +61,7 @@ class OddReserved(Op):
         "is": "is_",
         "not": "not_",
     }
-    MADE_FOR = {
+    SCHEMA = {
         "input in": "float32",
         "input lambda": "float32",
         "output is": "float32",
@@ -153,7 +153,7 @@ DEFAULTS = OddReserved.Options()
 MERGE = OddReserved.Options.merge
 
 
-@explained
+@describe_missing_args
 def odd_reserved(
     in_: Operand[TFloat32],
     lambda_: Operand[TFloat32],

@@ -12,8 +12,8 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     context,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -47,7 +47,7 @@ class Op_(Op):
     """
 
     OP_NAME = "Op"
-    MADE_FOR = {
+    SCHEMA = {
         "input x": "float32",
         "output y": "float32",
         "output z": "float32",
@@ -88,7 +88,7 @@ class Op_(Op):
         return op._build(scope, (x,), {}, fast_path_error)
 
 
-@explained
+@describe_missing_args
 def op(
     x: Operand[TFloat32], *_surplus: Never, name: str | None = None, **_unknown: Never
 ) -> Op_Outputs:

@@ -14,8 +14,8 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     default,
+    describe_missing_args,
     execute,
-    explained,
     graphs,
     new,
 )
@@ -48,7 +48,7 @@ class Unpack(Op, Generic[T]):
     """
 
     OP_NAME = "Unpack"
-    MADE_FOR = {
+    SCHEMA = {
         "input value": "T",
         "output output": "num * T",
         "attr num": "int",
@@ -134,7 +134,7 @@ DEFAULTS = Unpack.Options()
 MERGE = Unpack.Options.merge
 
 
-@explained
+@describe_missing_args
 def unpack(
     value: AnyOperand[U],
     num: int,
