@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -42,18 +42,21 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 # The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
 EXTENDED := compile_tpu or cuda or full_matrix or hosts or libraries or project or wheel
 
+types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
+	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py
+
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
 	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow and not ($(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
-	$(PYTEST) -m "not (site or $(EXTENDED))"
+	$(PYTEST) -m "not (site or typing or $(EXTENDED))"
 
 test-extended: test-cc $(VENV)/.tpu ## Run what `test` leaves out or runs in part.
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
 
-test-all: test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
+test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready

@@ -37,7 +37,6 @@ LONG = (
     "codegen/test_generate.py",
     "rnn/test_xla.py",
     "gpu/test_ops.py",
-    "generated/test_typing.py",
     "generated/test_same_gradients.py",
     "examples/test_gradient_aggregation.py",
     "fuzz/test_fuzz.py",

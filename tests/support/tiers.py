@@ -46,7 +46,10 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("golden/test_native_ops.py", "golden/test_own_library.py"),
     ),
     "site": ("builds the site: `make test-site`", ("docs_site",)),
-    "typing": ("type checks all packages", ()),
+    "typing": (
+        "type checks packages and programs: `make types`",
+        ("generated/test_typing.py",),
+    ),
     "wheel": ("builds wheels and installs them", ("packaging",)),
 }
 
