@@ -15,7 +15,6 @@ STATEMENTS = {
     "README.md": [
         "All {ops:,} public ops",
         "in [{groups} packages]",
-        "There are {embedding_optimizers} optimizers",
         "{embedding_ops_on_cpu} of the {embedding_ops} TPU-embedding ops",
         "for {embedding_ops_on_gpu} of them is experimental",
         "TensorFlow has removed {removed_ops} ops",
