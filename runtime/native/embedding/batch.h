@@ -1,4 +1,5 @@
-// What one core looks up in one step: the ids of each feature, checked and grouped by sample.
+// A batch: the ids that one TensorCore looks up in one step. The ids of each feature are
+// checked and grouped by sample.
 #pragma once
 
 #include <cmath>
@@ -14,8 +15,8 @@ namespace opwright::embedding {
 
 enum class Combiner { kSum, kMean, kSqrtN };
 
-// What a combiner divides by: of a sum of what each weight of a sample adds to it. And the
-// factor that comes of that.
+// A combiner divides the weighted sum of a sample's rows by DivisorOf(the sum of TermOf of its
+// weights). ScaleOf is the factor that replaces this division.
 OPWRIGHT_RULE double TermOf(Combiner combiner, double weight) {
   return combiner == Combiner::kSqrtN ? weight * weight : weight;
 }
@@ -26,10 +27,10 @@ OPWRIGHT_RULE float ScaleOf(double divisor) {
   return divisor == 0 ? 0.f : static_cast<float>(1 / divisor);
 }
 
-// Views of what callers bring, in either of the widths that they may use.
+// Views of arrays that callers bring, with elements of 32 or 64 bits.
 struct Ints {
   const void* data = nullptr;
-  bool wide = false;  // int64, else int32.
+  bool wide = false;  // int64 if true, int32 if false.
   int64_t size = 0;
 
   int64_t operator[](int64_t i) const {
@@ -38,35 +39,40 @@ struct Ints {
 };
 struct Floats {
   const void* data = nullptr;
-  bool wide = false;  // double, else float.
+  bool wide = false;  // double if true, float if false.
   int64_t size = 0;
 };
 
 // The ids of one feature as they are enqueued.
 struct Lookups {
   enum class Form {
-    kDense,    // One id a row.
-    kIndices,  // `where` is [ids, rank]: the coordinates of each id; the last one is only
-               // its place within a sample where the others name the sample already.
-    kSamples,  // `where` is [ids]: the row of each id.
-    kSplits,   // `where` is [rows + 1]: row r has the ids from where[r] to where[r + 1].
+    // Each row has one id.
+    kDense,
+    // `where` has the shape [ids, rank] and has the coordinates of each id. If fewer
+    // coordinates identify the sample, the last one is the id's position within the sample.
+    kIndices,
+    // `where` has the shape [ids] and has the row of each id.
+    kSamples,
+    // `where` has the shape [rows + 1]. Row r has the ids from where[r] to where[r + 1] - 1.
+    kSplits,
   };
   Form form = Form::kDense;
   Ints where;
   int64_t rank = 0;
   Ints ids;
-  Floats weights;  // As many as ids, or none: ones.
+  Floats weights;  // One for each id. If there are none, all weights are 1.
 };
 
-// Ids in the memory of the device that the tables lie on, for the device to check.
+// Ids in the memory of the device that has the tables. The device checks them.
 struct DeviceLookups {
   Lookups lookups;
   Combiner combiner = Combiner::kSum;
 };
 
-// Where the rows of an input go in a num_features configuration, where the features of a table
-// share an output. Row r becomes sample r / count * stride + first + r % count. The p-th id of
-// a row in a sequence of `sequence` goes p samples further.
+// The samples that the rows of an input become in a num_features configuration. There, the
+// features of a table share one output. Row r becomes sample r / count * stride + first + r %
+// count. If `sequence` is not 0, the p-th id of a row belongs to the sample p places further.
+// Ids from position `sequence` on are then dropped.
 struct Placement {
   int64_t count = 1;
   int64_t stride = 1;
@@ -74,17 +80,18 @@ struct Placement {
   int64_t sequence = 0;
 };
 
-// Sample s has indices[offsets[s]] ... indices[offsets[s + 1] - 1], in the order in which they
-// came.
+// The ids of one feature, grouped by sample. Sample s has indices[offsets[s]] to
+// indices[offsets[s + 1] - 1], in the order of the input.
 struct Bags {
   int64_t samples = 0;
   std::unique_ptr<int64_t[]> offsets;
-  std::unique_ptr<int64_t[]> indices;           // Rows of the table.
-  std::unique_ptr<float[]> per_sample_weights;  // By index; null: ones.
-  std::unique_ptr<float[]> scales;     // By sample, what the combiner divides by; null: ones.
-  bool single = false;                 // Every sample has one id, and all else is ones.
-  Combiner combiner = Combiner::kSum;  // That made the scales.
-  // Not null: the ids are on the device alone, and the host has none of the arrays above.
+  std::unique_ptr<int64_t[]> indices;           // The row of the table for each id.
+  std::unique_ptr<float[]> per_sample_weights;  // One for each id. Null if all are 1.
+  // One factor for each sample, by which its sum is multiplied. Null if all are 1.
+  std::unique_ptr<float[]> scales;
+  bool single = false;  // Whether each sample has one id, and all weights and scales are 1.
+  Combiner combiner = Combiner::kSum;  // The combiner that `scales` was computed for.
+  // Null, or the ids in device memory. Then the arrays above are null.
   std::unique_ptr<const DeviceLookups> on_device;
 
   int64_t count() const {
@@ -95,36 +102,38 @@ struct Bags {
 
 struct Batch {
   Mode mode = Mode::kTraining;  // Never kUnspecified.
-  std::vector<Bags> features;   // As in the configuration.
-  // Keeps alive what lies on the device.
+  std::vector<Bags> features;   // In the order of the configuration's features.
+  // Keeps the ids in device memory alive.
   std::shared_ptr<const void> owner;
 
-  bool on_device() const;  // Some of its ids.
+  bool on_device() const;  // Whether any of its ids are in device memory.
 };
 
-// The bags of a described feature, of whose ids threads share many, if there are some. Throws
-// std::bad_alloc.
+// Checks the ids of a feature that the configuration describes, and groups them by sample. If
+// `exec` is not null, its threads share the work for many ids. Throws std::bad_alloc.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner,
                         ExecutionContext* exec = nullptr);
 
-// Whether a device can take ids of a described feature as they lie there: they are as many as
-// they should be, and none is dropped, as those are that lie beyond the end of a sequence.
-// What cannot be taken, MakeBags makes or refuses where the host can read it.
+// Whether the device can use these ids where they are, in its memory. That requires that all
+// sizes are right, and that no id has to be dropped. Ids beyond the end of a sequence would
+// have to be. If it returns false, the ids are copied to the host, and MakeBags accepts or
+// refuses them.
 bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
                      const Lookups& lookups);
-// The bags of such ids.
+// The bags of ids in device memory for which CanStayOnDevice is true.
 Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
                     Combiner combiner);
 
-// The bags of a table's only feature in a num_features configuration, from several inputs.
+// Checks and groups the ids of several inputs. In a num_features configuration, these are the
+// inputs of a table's only feature.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const std::vector<Lookups>& lookups,
                         const std::vector<Placement>& placements, Combiner combiner);
 
-// What one id of a batch adds to the gradient of its row.
+// One id's contribution to the gradient of its row: coefficient * gradient.
 struct Contribution {
-  const float* gradient;  // Of the sample that the id is in: [dimension].
+  const float* gradient;  // The gradient of the id's sample, [dimension].
   float coefficient;
 };
 

@@ -1,5 +1,6 @@
-// Ids and weights as callers bring them, copied and checked in one pass, in vectors. They
-// cannot change after the check. Compiled with the flags of the file that includes this.
+// Loops that copy and check callers' ids and weights in one pass, which compilers vectorize.
+// The copies cannot change after the check. They are compiled with the flags of the including
+// file.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +14,15 @@
 namespace opwright::embedding {
 namespace {
 
-// Whether all ids are rows. They are looked at one by one only to name the one that is wrong.
+// Copies ids, and returns whether all of them are rows of the table. The result does not
+// identify a wrong id: callers search for it only when the check fails.
 template <class T>
 bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
   using Bits = std::make_unsigned_t<T>;
-  const Bits last = static_cast<Bits>(
-      std::min<int64_t>(rows - 1, std::numeric_limits<T>::max()));  // That an id can name.
-  Bits signs = 0;  // Of all ids, and of how far each is below the last one.
+  // The last row that a value of type T can be.
+  const Bits last =
+      static_cast<Bits>(std::min<int64_t>(rows - 1, std::numeric_limits<T>::max()));
+  Bits signs = 0;  // Its top bit is set if any `id` or any `last - id` is negative.
   for (int64_t i = 0; i < count; ++i) {
     const T id = from[i];
     to[i] = id;
@@ -29,7 +32,7 @@ bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
   return signs >> (8 * sizeof(T) - 1) == 0;
 }
 
-// Whether all weights are finite in float32.
+// Copies weights, and returns whether all of them are finite in float32.
 template <class T>
 bool CopyWeights(const T* from, int64_t count, float* to) {
   bool finite = true;
@@ -40,7 +43,8 @@ bool CopyWeights(const T* from, int64_t count, float* to) {
   return finite;
 }
 
-// What a combiner divides the sum of ids `first` to `end` by; weights may be null: ones.
+// The number that a combiner divides the sum of ids `first` to `end` by. If `weights` is null,
+// all weights are 1.
 inline double DivisorOfIds(Combiner combiner, int64_t first, int64_t end,
                            const float* weights) {
   double sum = 0;
@@ -48,8 +52,9 @@ inline double DivisorOfIds(Combiner combiner, int64_t first, int64_t end,
   return DivisorOf(combiner, sum);
 }
 
-// What the sum of each sample is multiplied by. Returns the first sample of which a weight
-// times that, which its row and gradient are multiplied by, is not finite; or -1.
+// Fills `scales` with the factor that each sample's sum is multiplied by. A row and its
+// gradient are multiplied by scale * weight. Returns the first sample where such a product is
+// not finite, or -1.
 inline int64_t FillScales(Combiner combiner, int64_t samples, const int64_t* offsets,
                           const float* weights, float* scales) {
   for (int64_t s = 0; s < samples; ++s) {

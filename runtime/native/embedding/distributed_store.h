@@ -1,4 +1,4 @@
-// Tables that several hosts share, as an engine sees them.
+// The store of an engine whose tables are distributed over several hosts.
 #pragma once
 
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace opwright::embedding {
 
-// The hosts take each batch all or none: one that a host refuses or drops is over on all of
-// them.
+// Either all hosts complete a batch, or none does. If one host refuses or drops a batch, all
+// hosts drop it.
 class DistributedStore : public TableStore {
  public:
-  // Refuses this program's next batch, which this host has not prepared.
+  // Refuses the next batch of the program, which this host did not prepare.
   virtual void Refuse(const Status& why) = 0;
-  // Drops a prepared batch, together with its step.
+  // Drops a prepared batch. All hosts then drop it.
   virtual void Drop(const PreparedRef& batch) = 0;
-  // Sends the gradients of a core to the hosts that own their rows. With an error in `own`, it
-  // refuses the batch instead. The update comes later.
+  // Sends the gradients of a core to the hosts that own their rows. If `own` is an error, it
+  // refuses the batch instead. The tables are updated later, by Update.
   virtual Status Share(ExecutionContext* exec, PreparedBatch* batch, const Status& own,
                        const std::vector<const float*>& gradients,
                        const std::vector<float>& rates) = 0;

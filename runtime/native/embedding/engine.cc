@@ -12,7 +12,7 @@
 namespace opwright::embedding {
 namespace {
 
-// For what has to be done where no op runs: one thread, and memory of the heap.
+// The execution context of work that no op does. It has one thread and takes heap memory.
 class SerialContext : public ExecutionContext {
  public:
   int Threads() const override { return 1; }
@@ -31,7 +31,7 @@ class SerialContext : public ExecutionContext {
   std::vector<std::vector<char>> blocks_;
 };
 
-// Does some work without the lock.
+// Runs `work` with the lock released, and turns std::bad_alloc into an error.
 template <class Work>
 Status WithUnlocked(std::unique_lock<std::mutex>* lock, const Work& work) {
   Status status;
@@ -129,7 +129,7 @@ Engine::WaiterId Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch bat
   Status status;
   bool next = false;
   {
-    // Before other hosts get requests for its rows.
+    // A batch must be refused before other hosts get requests for its rows.
     std::lock_guard<std::mutex> lock(mutex_);
     status = CheckOpen(run);
     next = WouldBeNext(core, *kept);
@@ -162,8 +162,9 @@ Status Engine::PrepareAhead(ExecutionContext* exec, const std::shared_ptr<const 
       *prepared = store_->LookUpAhead(exec, batch, allocate_outputs);
     }
   } catch (const std::bad_alloc&) {
-    // Hosts prepare batches in one order, so all refuse one that lacks memory here. Other
-    // stores prepare it when its lookup is due.
+    // All hosts must prepare the same batches in the same order. If this host lacks memory for
+    // a batch, all hosts therefore have to refuse it. Other stores can prepare the batch later,
+    // when its lookup is due.
     if (distributed_) {
       return ResourceExhaustedError("no memory for what a batch needs of other hosts");
     }
@@ -171,7 +172,7 @@ Status Engine::PrepareAhead(ExecutionContext* exec, const std::shared_ptr<const 
   return {};
 }
 
-// Refused, `on_queued` is still the caller's.
+// On an error, `on_queued` is unchanged, and the caller has to call it.
 Status Engine::AddSender(int64_t core, const RunRef& run,
                          const std::shared_ptr<const Batch>& batch, const PreparedRef& prepared,
                          OnQueued* on_queued) {
@@ -205,7 +206,8 @@ Engine::WaiterId Engine::Receive(ExecutionContext* exec, int64_t core, OnGrant o
       receivers_.push_back({last_waiter_ + 1, core, run, std::move(on_grant)});
       waiter = ++last_waiter_;
       if (Status late = Advance(exec, &lock, &continuations); !late.ok()) {
-        // It might wait for this update for ever.
+        // Nothing tries the update again before another call comes. The receiver might wait for
+        // it forever, and gets its error instead.
         const auto own =
             std::find_if(receivers_.begin(), receivers_.end(),
                          [waiter](const Receiver& one) { return one.waiter == waiter; });
@@ -285,8 +287,9 @@ Status Engine::Lookup(ExecutionContext* exec, const Grant& grant, float* const* 
     --lookups_;
     const bool training = grant.batch->mode == Mode::kTraining;
     Part* const part = training ? PartOf(grant.core, grant.batch.get()) : nullptr;
-    // A part that is gone went with its run; one that was sent meanwhile has what it needs.
-    // One whose gradients are under way is its Send's, which says what becomes of it.
+    // The part is gone if its run failed meanwhile. If its gradients were sent meanwhile, the
+    // step needs the part even though the lookup failed. If its gradients are on their way to
+    // other hosts, only its Send may drop it.
     if (part && (status.ok() || part->sent || part->sharing)) {
       part->looked_up = true;
       part->prepared = std::move(prepared);
@@ -297,7 +300,8 @@ Status Engine::Lookup(ExecutionContext* exec, const Grant& grant, float* const* 
       if (part) *part = {};
       RemoveEmptySteps();
     }
-    // Another call reports an update that is put off: this one has its result.
+    // If an update fails, a later call reports it, because this call returns the lookup's
+    // status.
     static_cast<void>(Advance(exec, &lock, &continuations));
   }
   InvokeAll(continuations);
@@ -403,7 +407,7 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
     const bool shared = distributed_ && (target.part || target.backward_only);
     if (!checked.ok() && !shared) return checked;
     Part* part = target.part ? target.part : BeginBackwardOnly(core, run, target.batch);
-    // Other cores compare their rates with these while the gradients are under way.
+    // The rates are set before the gradients are shared: meanwhile other cores compare theirs.
     if (rates.ok()) part->rates = *std::move(rates);
     if (shared) checked = Share(exec, &lock, core, &part, checked, values, shared_rates);
     if (checked.ok()) {
@@ -422,8 +426,9 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
   return status;
 }
 
-// Takes gradients to the hosts that have their rows, without the lock. The steps move
-// meanwhile, but nothing else ends or drops a part that is sharing: it is found again.
+// Sends gradients to the hosts that have their rows, with the lock released. `steps_` may
+// change meanwhile, so `*part` is looked up again. It still exists, because no other call ends
+// or drops a part that is sharing.
 Status Engine::Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, int64_t core,
                      Part** part, const Status& own, const std::vector<const float*>& gradients,
                      const std::vector<float>& rates) {
@@ -444,7 +449,7 @@ Status Engine::Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
 }
 
 Status Engine::UpdateAll(ExecutionContext* exec, std::unique_lock<std::mutex>* lock) {
-  // Lookups and updates under way end by themselves, and none begins while one claims.
+  // Lookups and updates under way end without this call. None begins while `claims_` > 0.
   const auto idle = [this] { return lookups_ == 0 && !writing_; };
   Status status;
   ++claims_;
@@ -469,7 +474,7 @@ Status Engine::Read(ExecutionContext* exec, const std::function<Status(TableStor
       status = WithUnlocked(&lock, [&] { return read(store_.get()); });
       --lookups_;
     }
-    // Another call reports an update that is put off: this one has its result.
+    // If an update fails, a later call reports it, because this call returns `read`'s status.
     static_cast<void>(Advance(exec, &lock, &continuations));
   }
   InvokeAll(continuations);
@@ -498,11 +503,13 @@ Status Engine::Use(ExecutionContext* exec, const std::function<Status(TableStore
   return status;
 }
 
-// Queued batches, and parts of steps that not all cores have sent.
+// Drops the queued batches, and the parts of incomplete steps, whose runs match `whose`.
+// Returns how many it dropped.
 int64_t Engine::Drop(const std::function<bool(const RunRef&)>& whose) {
   int64_t dropped = 0;
   for (Queue& queue : queues_) {
-    // A run's state changes without this lock: each is read once.
+    // A run's state may change at any time, because this lock does not protect it. `whose` is
+    // therefore called once for each batch.
     const auto end = std::remove_if(queue.begin(), queue.end(), [&](const Queued& one) {
       if (!whose(one.run)) return false;
       DropPrepared(one.prepared);
@@ -533,7 +540,8 @@ void Engine::RunEnded(const RunRef& run, bool sure) {
       const int64_t dropped = Drop([&](const RunRef& one) { return one == run; });
       if (!sure && dropped > 0) SetLost(dropped);
     }
-    // Others may have waited for it. A later call reports an update that is put off.
+    // Other runs may have waited for the end of this one. If an update fails, a later call
+    // reports it.
     static_cast<void>(Advance(&exec, &lock, &continuations));
   }
   InvokeAll(continuations);
@@ -547,7 +555,7 @@ int64_t Engine::Abandon(bool tell) {
     std::unique_lock<std::mutex> lock(mutex_);
     dropped =
         Drop([](const RunRef& run) { return !run || run->state() != Run::State::kRunning; });
-    // One of each core is what the step that failed had.
+    // One batch for each core is expected: those of the step that failed.
     if (tell && dropped > configuration_.cores) SetLost(dropped);
     static_cast<void>(Advance(&exec, &lock, &continuations));
   }
@@ -600,7 +608,7 @@ Status Engine::Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* loc
   try {
     GrantWaiters(continuations);
   } catch (const std::bad_alloc&) {
-    // Nothing is lost: the next call grants them.
+    // No waiter is lost: the next call grants what this one could not.
     if (status.ok()) status = ResourceExhaustedError("no memory to begin a step");
   }
   if (lookups_ == 0 && !writing_) idle_.notify_all();
@@ -611,8 +619,8 @@ bool Engine::IsComplete(const Step& step) {
   return std::all_of(step.begin(), step.end(), [](const Part& part) { return part.sent; });
 }
 
-// With pipelining, the lookups of the next step do not see this one's update. A batch for
-// inference is no step, and wants to see all.
+// With pipelining, the lookups of the next step come before this step's update. A batch for
+// inference is looked up after all updates, so it makes them due.
 bool Engine::UpdateIsDue() const {
   if (!StepIsComplete()) return false;
   if (!configuration_.pipelined || InferenceWaits()) return true;
@@ -627,7 +635,7 @@ bool Engine::InferenceWaits() const {
   });
 }
 
-// The oldest step of all cores. Refused, it stays where it is.
+// Updates the tables with the oldest step. If the update fails, the step stays the oldest one.
 Status Engine::Update(ExecutionContext* exec, std::unique_lock<std::mutex>* lock) {
   std::vector<std::shared_ptr<const Batch>> batches;
   std::vector<PreparedRef> prepared;
@@ -662,7 +670,7 @@ Status Engine::Update(ExecutionContext* exec, std::unique_lock<std::mutex>* lock
     }
     lock->lock();
     writing_ = false;
-    // Put off, the update finds them again.
+    // If the update failed, the next try uses the same prepared batches.
     for (size_t core = 0; core < prepared.size(); ++core) {
       steps_.front()[core].prepared = std::move(prepared[core]);
     }

@@ -1,25 +1,29 @@
-// The steps of an embedding engine: which batch is looked up when, and with which updates
-// before it.
+// The steps of an embedding engine. The engine decides when each batch is looked up, and which
+// updates of the tables come before that lookup.
 //
-// Each core has a queue of batches. Enqueue appends to it, Receive takes from it, Send brings
-// the gradients of what was received. What the cores receive for training makes steps, a batch
-// of each core; a step updates the tables once all cores have sent. Without pipelining, a step
-// is looked up after the update of the one before; with it, before that and after the update
-// of the last but one. Batches for inference are looked up in the order of the queue, after
-// every update that can be made.
+// A core is a TensorCore of the configuration. Each core has a queue of batches. Enqueue
+// appends a batch to the queue, and Receive takes the next batch from it. Send brings the
+// gradients of a batch that was received. The cores' training batches make steps: a step has
+// one batch of each core. A step updates the tables once all cores have sent its gradients.
+// Without pipelining, a step is looked up after the update of the previous step. With
+// pipelining, it is looked up before that update, and after the update of the step before the
+// previous one. Batches for inference are looked up in the order of the queue, after every
+// update that can be made.
 //
-// Runs are isolated. A run receives its own batches, or batches left by runs that have ended,
-// the oldest first. Its gradients are those of what it received. The steps that it is part of
-// are its own as long as it has batches for their other cores. When a run fails, RunEnded
-// undoes what it enqueued, received and has not sent for all cores. A step that all cores have
-// sent stays: all of it will be applied.
+// Runs (run.h) are isolated from each other. A run receives its own batches, or batches that
+// ended runs have left in the queue, the oldest first. A run sends the gradients of the batches
+// that it received. While a run has batches for the other cores of a step, no other run can add
+// a batch to that step. When a run fails, RunEnded drops its queued batches and its parts of
+// incomplete steps. A step is complete once all cores have sent its gradients. A complete step
+// stays, and all of it will update the tables.
 //
-// Receive and Enqueue never wait: they take a continuation, which may be called at once. It is
-// called without a lock held, from the thread that ended the wait. Every other call does what
-// work has become possible before it returns, on its own execution context.
+// Receive and Enqueue never wait: they take a continuation, which may be called before they
+// return. The continuation is called without a lock held, by the thread that ended the wait.
+// Every other call does the updates and starts the lookups that have become possible before it
+// returns. It does that work on its own execution context.
 //
-// What a device finds wrong with an update after that was made, the next Receive, Send or Use
-// says, which does nothing else then.
+// A device may find an error in an update after the update has returned. The next Receive, Send
+// or Use returns that error and does nothing else.
 #pragma once
 
 #include <condition_variable>
@@ -40,10 +44,10 @@ namespace opwright::embedding {
 
 class Engine {
  public:
-  // Batches that a core's queue holds before Enqueue has to wait.
+  // The number of batches in a core's queue from which on Enqueue has to wait.
   static constexpr int64_t kMaxQueued = 128;
-  // Steps whose gradients one core may send before the others have sent the first of them:
-  // without lookups, nothing else holds it back.
+  // The number of steps whose gradients one core may send before the other cores have sent
+  // those of the first one. A core that trains without lookups has no other limit.
   static constexpr int64_t kMaxStepsAhead = 16;
 
   static StatusOr<std::shared_ptr<Engine>> Create(const Configuration& configuration,
@@ -55,63 +59,67 @@ class Engine {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // A batch that may be looked up. Ends with its Lookup.
+  // A received batch. The receiver must pass it to Lookup: no update is made before that.
   struct Grant {
     int64_t core = 0;
     std::shared_ptr<const Batch> batch;
-    RunRef run;            // That enqueued it.
-    PreparedRef prepared;  // Null: its lookup prepares it.
+    RunRef run;            // The run that enqueued the batch.
+    PreparedRef prepared;  // Null if Lookup has to prepare the batch.
   };
   using OnGrant = std::function<void(Status, Grant)>;
   using OnQueued = std::function<void(Status)>;
-  using WaiterId = int64_t;  // Of an op that waits; 0: it did not have to.
+  using WaiterId = int64_t;  // Identifies the wait of an op. 0 if the op was refused at once.
 
-  // Appends a checked batch to a core's queue, once that has capacity. With memory for its
-  // activations, its lookup may begin before it is received.
+  // Appends a checked batch to a core's queue, once the queue has capacity. The lookup may
+  // begin before the batch is received, with its outputs in memory from `allocate_outputs`.
   WaiterId Enqueue(ExecutionContext* exec, int64_t core, Batch batch, OnQueued on_queued,
                    const RunRef& run = {}, const AllocateOutputs& allocate_outputs = {});
   // Requests the next batch of a core.
   WaiterId Receive(ExecutionContext* exec, int64_t core, OnGrant on_grant,
                    const RunRef& run = {});
-  // Tells other hosts why a batch is not enqueued.
+  // Sends other hosts the reason why this host does not enqueue its next batch.
   void Refuse(const Status& why);
-  // Ends a wait. False if its continuation was called or is about to be.
+  // Ends a wait. Returns false if its continuation was called or is about to be called.
   bool Cancel(WaiterId waiter);
-  // What an op waits for, as text; empty if it does not wait.
+  // Describes in words what an op waits for. Empty if the op does not wait.
   std::string WhatFor(WaiterId waiter);
 
-  // Looks up a granted batch, outputs as in TableStore, and goes on with what waited
-  // for that. Refused, or with something else that is `wrong`, the batch is the next one of
-  // its core again.
+  // Looks up a granted batch, with outputs as in TableStore::Lookup. Then it does the work that
+  // had to wait for this lookup. If the lookup fails or `wrong` is an error, the batch goes
+  // back to the front of its core's queue.
   Status Lookup(ExecutionContext* exec, const Grant& grant, float* const* outputs,
                 Status wrong = {});
 
-  // The gradients of the oldest step of a core that lacks them, and one learning rate a tag.
-  // `values` are checked and, with `owner`, kept until the update. That may come at once:
-  // an error is this call's too, but the gradients are taken and the update is put off.
+  // Takes the gradients of a core's oldest step without gradients, and one learning rate for
+  // each tag. It checks `values`. The memory of `values` must live until the update; the engine
+  // keeps `owner` until then for that. This call may make the update itself. If the update
+  // fails, this call returns its error, but it has taken the gradients. A later call then tries
+  // the update again.
   Status Send(ExecutionContext* exec, int64_t core, const std::vector<const float*>& values,
               Owner owner, const std::vector<float>& tagged_rates, const RunRef& run = {});
 
-  // Calls `read`, which leaves the tables as they are, concurrently with lookups and after
-  // every update that can be made.
+  // Calls `read` after every update that can be made, concurrently with lookups. `read` must
+  // not change the tables.
   Status Read(ExecutionContext* exec, const std::function<Status(TableStore*)>& read);
   // Calls `use` with exclusive use of the tables, after every update that can be made.
   Status Use(ExecutionContext* exec, const std::function<Status(TableStore*)>& use);
 
-  // Does what follows from the end of a run, whose state says how it ended. If the failure is
-  // not `sure`, the next Enqueue, Receive or Send reports what was dropped, and is refused.
+  // Drops the batches of a run if its state is failed, and starts work that waited for its end.
+  // `sure` is false if the failure is only assumed. Then the next Enqueue, Receive or Send
+  // returns an error that reports the dropped batches.
   void RunEnded(const RunRef& run, bool sure = true);
-  // Drops the batches and steps without gradients of runs that have ended, and returns how
-  // many. What all cores have sent stays. With `tell`, the next call reports more than a step's
-  // batches, as above.
+  // Drops queued batches and parts of incomplete steps, except those of runs that still run.
+  // Returns how many batches it dropped. If `tell` is true and one step has fewer, the next
+  // Enqueue, Receive or Send reports them as above.
   int64_t Abandon(bool tell);
-  // Whether a run has batches or steps here that are not done.
+  // Whether a run has queued batches, or parts of incomplete steps.
   bool Holds(const RunRef& run);
 
-  // Training steps that all cores have sent: each has updated the tables or will.
+  // The number of training steps whose gradients all cores have sent. Each of them has updated
+  // the tables, or will.
   int64_t Steps();
 
-  // Refuses everything that waits and will come.
+  // Refuses all calls that wait, and all later ones.
   void Close(const std::string& why);
 
   Status CheckCore(int64_t core) const;
@@ -120,22 +128,24 @@ class Engine {
   struct Queued {
     std::shared_ptr<const Batch> batch;
     RunRef run;
-    PreparedRef prepared;  // Null: later. Stores that are shared prepare ahead, always.
+    PreparedRef prepared;  // Null if it is prepared later; never null in a DistributedStore.
   };
   using Queue = std::deque<Queued>;
-  // What a core has of a step.
+  // One core's part of a step.
   struct Part {
-    std::shared_ptr<const Batch> batch;  // Null: it has not begun.
+    std::shared_ptr<const Batch> batch;  // Null if the core has not received its batch.
     RunRef run;
-    PreparedRef prepared;  // Null: the update will want it.
+    PreparedRef prepared;  // Null if the update has to prepare the batch.
     bool looked_up = false;
-    bool sharing = false;  // Its gradients are under way: its Send alone ends or drops it.
+    // Whether its gradients are on their way to other hosts. Meanwhile only its Send may end or
+    // drop this part.
+    bool sharing = false;
     bool sent = false;
     std::vector<const float*> gradients;
     Owner owner;
-    std::vector<float> rates;  // By table; none before they come with its gradients.
+    std::vector<float> rates;  // One for each table. Empty before Send brings them.
   };
-  using Step = std::vector<Part>;  // By core.
+  using Step = std::vector<Part>;  // One part for each core.
   struct Receiver {
     WaiterId waiter;
     int64_t core;
@@ -150,12 +160,12 @@ class Engine {
     PreparedRef prepared;
     OnQueued on_queued;
   };
-  // What the next gradients of a core are for.
+  // The part of a step, or the queued batch, that the next gradients of a core are for.
   struct GradientTarget {
-    Part* part = nullptr;  // Null: no batch that was received awaits them.
+    Part* part = nullptr;  // Null if no received batch awaits gradients.
     size_t step = 0;
-    bool backward_only = false;   // They are for `batch`, which has no lookup.
-    Queue::const_iterator batch;  // The next one of the core, or the end.
+    bool backward_only = false;   // The gradients are for `batch`, which has no lookup.
+    Queue::const_iterator batch;  // The core's next queued batch, or the end of its queue.
   };
   struct Continuation;
   using Continuations = std::vector<Continuation>;
@@ -164,15 +174,17 @@ class Engine {
          DistributedStore* distributed);
   static StatusOr<std::shared_ptr<Engine>> Allocate(std::shared_ptr<Engine> engine);
 
-  // Whether an op of this run may go on.
+  // Refuses an op if the engine is closed, if it has to report lost batches, or if the op's run
+  // has failed.
   Status CheckOpen(const RunRef& run);
-  // Prepares a batch before its lookup is due, or begins its lookup if it is the `next` one.
+  // Prepares a batch before its lookup is due. If the batch is the `next` one to be looked up,
+  // this may begin its lookup instead.
   Status PrepareAhead(ExecutionContext* exec, const std::shared_ptr<const Batch>& batch,
                       bool next, const AllocateOutputs& allocate_outputs,
                       PreparedRef* prepared);
   Status AddSender(int64_t core, const RunRef& run, const std::shared_ptr<const Batch>& batch,
                    const PreparedRef& prepared, OnQueued* on_queued);
-  // The rates of tables, or why they cannot be.
+  // The learning rate of each table, or an error if a table cannot be trained with its rate.
   StatusOr<std::vector<float>> RatesOf(const std::vector<float>& tagged_rates) const;
   GradientTarget FindTarget(int64_t core, const RunRef& run);
   Status CheckTarget(int64_t core, const GradientTarget& target,
@@ -181,11 +193,12 @@ class Engine {
   Status Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, int64_t core,
                Part** part, const Status& own, const std::vector<const float*>& gradients,
                const std::vector<float>& rates);
-  // Does what has become possible: updates, lookups and places in queues.
-  // Continuations are collected for the caller; updates release the lock meanwhile.
+  // Makes the updates that are due, and grants receivers batches and senders places in queues.
+  // It appends their continuations for the caller to invoke. It releases the lock during
+  // updates.
   Status Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
                  Continuations* continuations);
-  // Makes every update that can be made; then no other call uses the tables.
+  // Makes every update that can be made. When it returns, no other call uses the tables.
   Status UpdateAll(ExecutionContext* exec, std::unique_lock<std::mutex>* lock);
   bool UpdateIsDue() const;
   static bool IsComplete(const Step& step);
@@ -196,17 +209,19 @@ class Engine {
   void GrantReceivers(Continuations* continuations, bool* more);
   void GrantSenders(Continuations* continuations, bool* more);
 
-  // Whether a batch that comes now is looked up next, in the tables as they are.
+  // Whether a batch that is enqueued now would be looked up next, without an update before it.
   bool WouldBeNext(int64_t core, const Batch& batch) const;
-  // The batch that a run receives next, or the end.
+  // The batch that a run receives next, or the end of the queue.
   Queue::const_iterator Next(int64_t core, const RunRef& run) const;
+  // Whether a queue has batches that this run enqueued.
   static bool HasOwn(const Queue& queue, const RunRef& run);
-  // The place of the step that a core's next batch for training is part of; perhaps a new one.
+  // The index in `steps_` of the step that a core's next training batch belongs to. It is the
+  // size of `steps_` if that is a new step.
   size_t StepFor(int64_t core, const RunRef& run) const;
   bool MayJoin(const Step& step, int64_t core, const RunRef& run) const;
   bool MayBegin(int64_t core, const RunRef& run, const Batch& batch) const;
   Part* Begin(int64_t core, const RunRef& run, const std::shared_ptr<const Batch>& batch);
-  // The oldest part of a core that awaits gradients and may have those of this run.
+  // The oldest part of a core that awaits gradients and may take those of this run.
   Part* Unsent(int64_t core, const RunRef& run, size_t* step);
   Part* PartOf(int64_t core, const Batch* batch);
   void RemoveEmptySteps();
@@ -220,21 +235,21 @@ class Engine {
 
   const Configuration configuration_;
   const std::unique_ptr<TableStore> store_;
-  DistributedStore* const distributed_;  // The same store; null: one host has the tables.
+  DistributedStore* const distributed_;  // `store_`; null if one host has all the tables.
 
   std::mutex mutex_;
-  std::condition_variable idle_;  // No lookup or update is under way.
-  std::vector<Queue> queues_;     // By core.
-  std::deque<Step> steps_;        // From number `applied_` on.
+  std::condition_variable idle_;  // Notified when no lookup or update is under way.
+  std::vector<Queue> queues_;     // One for each core.
+  std::deque<Step> steps_;        // The first one is step number `applied_`.
   std::deque<Receiver> receivers_;
   std::deque<Sender> senders_;
   WaiterId last_waiter_ = 0;
-  int64_t applied_ = 0;  // Steps that have updated the tables.
-  int64_t lookups_ = 0;  // Under way.
-  int64_t claims_ = 0;   // Calls that want the tables to themselves.
-  bool writing_ = false;
-  std::optional<std::string> closed_;
-  std::optional<std::string> lost_;  // Not yet reported.
+  int64_t applied_ = 0;   // The number of steps that have updated the tables.
+  int64_t lookups_ = 0;   // The number of lookups and reads under way.
+  int64_t claims_ = 0;    // The number of calls that wait for exclusive use of the tables.
+  bool writing_ = false;  // Whether an update or a Use is under way.
+  std::optional<std::string> closed_;  // Why the engine is closed, if it is.
+  std::optional<std::string> lost_;    // A report of dropped batches that no call has returned.
 };
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// Which batches make a step, and which waiting ops may go on.
+// The part of the engine that forms steps of batches, and ends the waits of ops.
 #include "embedding/engine_waiters.h"
 
 #include <algorithm>
@@ -17,7 +17,9 @@ Engine::Queue::const_iterator Engine::Next(int64_t core, const RunRef& run) cons
     return !one.run || one.run == run || !IsPrivate(*one.run);
   });
   if (next != queue.end()) return next;
-  // The run that owns them waits for space in the queue itself.
+  // All batches belong to other runs and the queue is full. Their run may itself wait for space
+  // in the queue. This run therefore takes one of their batches, because otherwise both would
+  // wait forever.
   if (static_cast<int64_t>(queue.size()) < kMaxQueued) return queue.end();
   return std::find_if(queue.begin(), queue.end(),
                       [](const Queued& one) { return !one.run->failed(); });
@@ -28,8 +30,8 @@ bool Engine::HasOwn(const Queue& queue, const RunRef& run) {
                             [&](const Queued& one) { return one.run == run; });
 }
 
-// Runs of one core each make a step together. Runs of several cores each do not: then one of
-// them has batches for a core of the other.
+// Runs that use one core each may form a step together. Runs that use several cores each must
+// not. They are recognized by batches that one run has queued for a core of the other run.
 bool Engine::MayJoin(const Step& step, int64_t core, const RunRef& run) const {
   for (size_t c = 0; c < step.size(); ++c) {
     const RunRef& other = step[c].run;
@@ -57,7 +59,7 @@ bool Engine::MayBegin(int64_t core, const RunRef& run, const Batch& batch) const
   return StepFor(core, run) < (configuration_.pipelined ? 2 : 1);
 }
 
-// The last thing that may fail of what makes a batch part of a step.
+// Makes a batch part of a step. Callers do nothing after it that may fail.
 Engine::Part* Engine::Begin(int64_t core, const RunRef& run,
                             const std::shared_ptr<const Batch>& batch) {
   const size_t step = StepFor(core, run);
@@ -111,9 +113,9 @@ void Engine::GrantWaiters(Continuations* continuations) {
 }
 
 void Engine::GrantReceivers(Continuations* continuations, bool* more) {
-  std::vector<bool> passed(queues_.size());  // Cores where an earlier call still waits.
+  std::vector<bool> passed(queues_.size());  // Whether an earlier call of the core waits.
   for (auto one = receivers_.begin(); one != receivers_.end();) {
-    if (one->run && one->run->failed()) {  // It is about to be cancelled.
+    if (one->run && one->run->failed()) {  // The op is about to be cancelled.
       ++one;
       continue;
     }

@@ -1,18 +1,18 @@
-// What the sources of the engine share.
+// Internals of the engine that engine.cc and engine_waiters.cc share.
 #pragma once
 
 #include "embedding/engine.h"
 
 namespace opwright::embedding {
 
-// Whether no other run may use a run's batches and steps. That is while it runs, and after it
-// failed until RunEnded drops them.
+// Whether only this run may use its batches and steps. That holds while a run with private
+// batches runs. It holds for every failed run until RunEnded drops them.
 inline bool IsPrivate(const Run& run) { return run.has_private_batches() || run.failed(); }
 
-// A callback whose wait is over. To make one moves its members and cannot fail.
+// The callback of a call whose wait is over. Its members are moved into it, which cannot fail.
 struct Engine::Continuation {
   OnGrant on_grant;
-  OnQueued on_queued;  // One of the two.
+  OnQueued on_queued;  // Exactly one of the two callbacks is set.
   Status status;
   Grant grant;
 

@@ -1,7 +1,7 @@
-// The transport between hosts: the processes that share the rows of tables.
+// The transport between hosts. A host is one of the processes that share the rows of tables.
 //
-// All hosts make the same calls, each with its own part of the data. A number identifies a call
-// within its channel: hosts may make calls in different orders, and concurrently.
+// All hosts make the same calls, each with its part of the data. A number identifies a call
+// within its channel, because hosts may make calls in different orders and concurrently.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace opwright::embedding {
 
-// What travels.
+// The kinds of data that hosts exchange.
 enum class Channel { kCounts, kIds, kRows, kGradients, kTables, kErrors, kConfigurations };
 constexpr int kChannels = 7;
 inline const char* NameOf(Channel channel) {
@@ -27,7 +27,7 @@ inline const char* NameOf(Channel channel) {
 
 class Exchange {
  public:
-  // Memory that travels as it is, aligned to 64 bytes.
+  // The memory of a message. It is sent without a copy, and is aligned to 64 bytes.
   struct Buffer {
     std::shared_ptr<void> owner;
     char* data = nullptr;
@@ -37,16 +37,17 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual int64_t hosts() const = 0;
-  virtual int64_t host() const = 0;  // This one.
+  virtual int64_t host() const = 0;  // The number of this host.
   // The host's name in errors.
   virtual std::string Describe(int64_t host) const = 0;
 
   // Throws std::bad_alloc.
   virtual Buffer Allocate(int64_t bytes) = 0;
 
-  // Sends out[h] to each other host h and fills in[h] with what that one sends here; sizes are
-  // known to both. It waits for all of them, but not without end. An error says which hosts
-  // could not be reached; after one, every later call returns it too.
+  // Sends out[h] to each other host h, and fills in[h] with the message from host h. The caller
+  // has allocated in[h] with the size of that message. It waits for all hosts, for a limited
+  // time. Its error names the hosts that could not be reached, and every later call returns the
+  // same error.
   Status AllToAll(Channel channel, int64_t number, const std::vector<Buffer>& out,
                   const std::vector<Buffer>& in) {
     for (size_t h = 0; h < out.size(); ++h) {
@@ -57,11 +58,11 @@ class Exchange {
     return DoAllToAll(channel, number, out, in);
   }
 
-  // Runs what may wait for other hosts: it has a thread to itself, taken from none of the
-  // pools that answer them.
+  // Runs a task that may wait for other hosts. The task has its own thread. A thread of a pool
+  // that answers other hosts could make two hosts wait for each other.
   virtual void RunTask(std::function<void()> task) = 0;
 
-  // So far, by this host.
+  // The number of bytes and of messages that this host has sent so far.
   int64_t BytesSent(Channel channel) const { return sent_[static_cast<size_t>(channel)]; }
   int64_t MessagesSent() const { return messages_; }
 

@@ -1,5 +1,5 @@
-// The ids of all features in one piece, as other libraries pack them: a lookup that is no part
-// of a step, and may have any number of samples.
+// Packed bags: the ids of all features in one array, as other libraries pack them. They are
+// looked up outside of steps, with any number of samples.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,41 @@
 
 namespace opwright::embedding {
 
-// Bag s of feature f is number f * samples + s.
+// Bag s of feature f has the number f * samples + s.
 struct PackedBags {
-  int64_t samples = 0;  // Of each feature.
-  Ints row_splits;      // One more than bags; or none: one id a bag.
+  int64_t samples = 0;  // The number of bags of each feature.
+  Ints row_splits;      // [bags + 1]. If it is empty, each bag has one id.
   Ints ids;
-  const float* weights = nullptr;   // As many as ids; or null: ones.
-  std::vector<Combiner> combiners;  // By table; or none: sums.
+  const float* weights = nullptr;   // One for each id. If it is null, all weights are 1.
+  std::vector<Combiner> combiners;  // One for each table. If it is empty, all are kSum.
 
   Combiner combiner(int64_t table) const;
-  // As many ids, if the row splits are right; else anything from 0 to all.
+  // The number of ids of a feature. If the row splits are wrong, it is any number up to that of
+  // all ids.
   int64_t count(int64_t feature) const;
 };
 
-// Finds out how many samples there are, or why the sizes do not fit each other or what is
-// configured.
+// Sets `bags->samples`. Returns an error if the sizes do not fit each other or the
+// configuration.
 Status CountSamples(const Configuration& configuration, int64_t weights, PackedBags* bags);
 
-// Some bags of one feature, copied and checked, which cannot change after the check.
+// A checked copy of some bags of one feature. The copy cannot change after the check.
 class UnpackedBags {
  public:
-  // Throws std::bad_alloc. False: something is wrong with them, which WhyNot says.
+  // Copies and checks bags `first` to `end` of a feature. Returns false if something is wrong
+  // with them; WhyNot then finds out what. Throws std::bad_alloc.
   bool Take(const Configuration& configuration, const PackedBags& bags, int64_t feature,
             int64_t first, int64_t end);
 
-  // By sample, one more, and by id, as in Bags. Offsets are null if each sample has one id and
-  // all else is ones.
+  // The arrays are those of Bags. `offsets` is null if each sample has one id, and all weights
+  // and scales are 1.
   const int64_t* offsets() const { return split_ ? offsets_.get() : nullptr; }
   const int64_t* indices() const { return indices_.get(); }
   const float* per_sample_weights() const { return weighted_ ? weights_.get() : nullptr; }
   const float* scales() const { return scaled_ ? scales_.get() : nullptr; }
 
  private:
-  // What was made for a part serves the next ones.
+  // An array that later calls of Take reuse. It grows when a call needs more elements.
   template <class T>
   class Kept {
    public:
@@ -70,7 +72,7 @@ class UnpackedBags {
   bool split_ = false, weighted_ = false, scaled_ = false;
 };
 
-// What is wrong with bags that were not taken.
+// The error in bags for which Take returned false.
 Status WhyNot(const Configuration& configuration, const PackedBags& bags);
 
 }  // namespace opwright::embedding

@@ -1,7 +1,8 @@
-// A run: the engine keeps or undoes all that its ops did.
+// A run is a group of ops that succeed or fail together. When it ends, the engine keeps or
+// undoes everything that its ops did.
 //
-// On a TensorFlow device that is the run of a function or of a session. The caller that runs
-// ops reports when and how a run ended.
+// On a TensorFlow device a run is one execution of a function, or one call of a session's
+// run(). The code that runs the ops reports when and how the run ended.
 #pragma once
 
 #include <atomic>
@@ -13,11 +14,11 @@ class Run {
  public:
   enum class State {
     kRunning,
-    kEnded,   // Other runs may use what it left in queues.
-    kFailed,  // What it began is undone.
+    kEnded,   // Other runs may use the batches that it left in queues.
+    kFailed,  // The engine drops its batches and its incomplete steps.
   };
 
-  // Whether batches that it enqueues are for itself as long as it runs.
+  // `has_private_batches`: no other run may receive this run's batches while it runs.
   explicit Run(bool has_private_batches) : has_private_batches_(has_private_batches) {}
   virtual ~Run() = default;
 
@@ -27,7 +28,7 @@ class Run {
     return has_private_batches_ && state() == State::kRunning;
   }
 
-  // Its engine has to be notified; see Engine::RunEnded.
+  // Sets the final state. The caller must notify the engine afterwards; see Engine::RunEnded.
   void End(State state) { state_.store(state, std::memory_order_release); }
 
  private:
@@ -35,7 +36,7 @@ class Run {
   std::atomic<State> state_{State::kRunning};
 };
 
-// Null: an op that belongs to none. What it does stands.
+// Null for an op that belongs to no run. The effects of such an op are never undone.
 using RunRef = std::shared_ptr<const Run>;
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// What an embedding engine is configured with: tables, features, and how steps run.
+// The configuration of an embedding engine: its tables, its features, and how steps run.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace opwright::embedding {
 
-// Before the combiner, an element x becomes floor((x - lower)/q + 1/2)*q + lower, where
-// q = (upper - lower)/(buckets - 1), after clipping to the limits.
+// Simulated quantization of looked up rows, before the combiner. An element is clipped to
+// [lower, upper]. The clipped element x then becomes floor((x - lower)/q + 1/2)*q + lower,
+// where q = (upper - lower)/(buckets - 1).
 struct Quantization {
   bool enabled = false;
   float lower = 0, upper = 0;
   int64_t buckets = 0;
 
   float step() const { return (upper - lower) / static_cast<float>(buckets - 1); }
-  // Whether there is a step, and limits that are no further apart than float32 can say.
+  // Whether the limits and their difference are finite in float32, and step() is not too small.
   bool good() const {
     return buckets >= 2 && Within(Range::kFinite, lower) && Within(Range::kFinite, upper) &&
            Within(Range::kFinite, upper - lower) && step() >= FLT_MIN;
@@ -30,31 +31,33 @@ struct TableConfig {
   std::string name;
   int64_t rows = 0;
   int64_t dimension = 0;
-  int64_t features = 0;  // num_features; 0 where features are described.
+  // num_features. It is 0 if the configuration describes features.
+  int64_t features = 0;
   Optimizer optimizer = Optimizer::kSgd;
-  // The learning rate is `hyper.learning_rate`, or what a step brings for `tag`. A table that
-  // is never trained needs none.
+  // The learning rate is `hyper.learning_rate`. If `dynamic_rate` is true, each step brings the
+  // rate for `tag` instead. A table that is never trained needs no learning rate.
   bool has_rate = true;
   bool dynamic_rate = false;
   int64_t tag = 0;
-  Hyper hyper;  // `decay` is the factor as configured.
+  Hyper hyper;  // Its `decay` is not multiplied by the learning rate yet.
   bool decay_times_rate = false;
   bool accumulate = true;
-  // Rows without lookups are updated too, with a gradient of zero.
+  // Whether rows that a step did not look up are updated too, with a gradient of zero.
   bool every_row = false;
   Quantization quantization;
-  // Of a user-defined program, whose slots the traits cannot know.
+  // The number of slots of a user-defined program. The traits of kUserDefinedProgram list no
+  // slots.
   int64_t program_slots = 0;
 
   int64_t slots() const {
     return optimizer == Optimizer::kUserDefinedProgram ? program_slots
                                                        : TraitsOf(optimizer).slot_count();
   }
-  // Of the weights (slot -1) or of a slot.
+  // The number of columns of the weights (slot -1) or of a slot.
   int64_t columns(int64_t slot) const {
     return slot >= 0 && TraitsOf(optimizer).row_wise ? 1 : dimension;
   }
-  // Of all slots of a row, which are next to each other.
+  // The number of floats of all slots of a row. They are adjacent in memory.
   int64_t slot_floats() const { return slots() * columns(0); }
   std::string slot_name(int64_t slot) const {
     return optimizer == Optimizer::kUserDefinedProgram ? "Slot_" + std::to_string(slot)
@@ -65,7 +68,7 @@ struct TableConfig {
 struct FeatureConfig {
   std::string name;
   int64_t table = 0;
-  std::vector<int64_t> shape;  // Of the output, without the dimension.
+  std::vector<int64_t> shape;  // The shape of the output, without its last dimension.
 
   int64_t samples() const {
     int64_t n = 1;
@@ -80,18 +83,18 @@ struct Configuration {
   std::vector<TableConfig> tables;
   std::vector<FeatureConfig> features;
   Mode mode = Mode::kUnspecified;
-  int64_t batch = 0;  // batch_size_per_tensor_core; 0 where features are described.
+  int64_t batch = 0;  // batch_size_per_tensor_core. 0 if the configuration describes features.
   int64_t hosts = 1;
   int64_t cores = 1;
-  bool shard_by_remainder = false;  // MOD; else DIV_DEFAULT.
+  bool shard_by_remainder = false;  // The sharding strategy: MOD if true, else DIV_DEFAULT.
   bool pipelined = false;
-  // A num_features configuration: it describes no features. Each table has one, of shape
-  // [batch * num_features].
+  // Whether this is a num_features configuration, which describes no features. Each table then
+  // has one feature, of shape [batch * num_features].
   bool by_num_features = false;
-  int64_t tags = 0;  // Learning rates that a step brings.
+  int64_t tags = 0;  // The number of learning rates that each step brings.
 };
 
-// What a step with this learning rate updates a table with.
+// The hyperparameters of a table's update in a step with this learning rate.
 inline Hyper HyperAt(const TableConfig& table, float rate) {
   Hyper hyper = table.hyper;
   hyper.learning_rate = rate;
@@ -99,19 +102,20 @@ inline Hyper HyperAt(const TableConfig& table, float rate) {
   return hyper;
 }
 
-// Checks what a table is updated and quantized with; `where` begins what is said.
+// Checks the optimizer's parameters and the quantization of a table. Error messages begin with
+// `where`.
 Status CheckNumbers(const TableConfig& table, const std::string& where);
 
-// Checks every rule of a configuration as given, then fills in what follows from it: the
-// features of a num_features configuration, and `tags`.
+// Checks a configuration as the user gave it. Then it sets the fields that follow from the
+// others: the features of a num_features configuration, and `tags`.
 Status Complete(Configuration* configuration);
 
 // "table 2 ('users')", "feature 3 ('clicked', of table 'items')".
 std::string Describe(const Configuration& configuration, int64_t table);
 std::string DescribeFeature(const Configuration& configuration, int64_t feature);
 
-// The rows of one of `shards` shards of a table: count of them, from `first` on, `step`
-// apart. By division the first rows % shards shards have one row more than the others.
+// Rows `first`, `first` + `step`, and so on: `count` rows of a table. ShardOf returns the rows
+// of one of `shards` shards. The first rows % shards shards have one row more than the others.
 struct Shard {
   int64_t count, first, step;
 };

@@ -1,9 +1,10 @@
-// Where the tables of an engine and their slots are kept and computed with: what a device
-// has to do. The engine decides when.
+// The interface of a device that keeps the tables and slots of an engine, and computes with
+// them. The engine decides when each call is made.
 //
-// Activations and gradients are in the store's own memory, all else in the host's. A store may
-// queue work and return before it is done, in the order of the calls; what callers bring may be
-// let go once a call that uses it has returned.
+// Activations and gradients are in memory of the device, all other arguments in host memory. A
+// store may queue its work and return before the work is done. It does queued work in the order
+// of the calls. A caller may free the memory of an argument once the call that uses it has
+// returned.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +19,29 @@
 
 namespace opwright::embedding {
 
-// Keeps memory alive.
+// Keeps the memory that it owns alive.
 using Owner = std::shared_ptr<const void>;
 
-// Memory for a batch's activations. A derived class of its allocator keeps it alive.
+// Memory for a batch's activations. The code that allocates the memory derives a class that
+// owns it.
 class OutputBuffers {
  public:
   explicit OutputBuffers(std::vector<float*> data) : data_(std::move(data)) {}
   virtual ~OutputBuffers() = default;
 
-  // By feature: [samples, dimension].
+  // One buffer for each feature, of shape [samples, dimension].
   const std::vector<float*>& data() const { return data_; }
 
  private:
   const std::vector<float*> data_;
 };
 using OutputBuffersRef = std::shared_ptr<const OutputBuffers>;
-// Null: there is no memory for them.
+// Allocates buffers for a batch's activations. It returns null if there is no memory for them.
 using AllocateOutputs = std::function<OutputBuffersRef()>;
 
-// A batch as a store looks it up and updates with it: on a GPU, with a copy of its ids there.
-// A store gets only batches that it prepared itself. Lookups and updates change their state.
+// A batch with all data that a store needs to look it up and to update the tables. On a GPU,
+// that includes a copy of the ids in GPU memory. A store is given only batches that it prepared
+// itself. Lookups and updates may change the state of a prepared batch.
 class PreparedBatch {
  public:
   explicit PreparedBatch(std::shared_ptr<const Batch> batch) : batch_(std::move(batch)) {}
@@ -47,9 +50,10 @@ class PreparedBatch {
   virtual ~PreparedBatch() = default;
 
   const Batch& batch() const { return *batch_; }
-  // Whether it was refused for good: nothing will come of it.
+  // Whether the hosts have dropped the batch, so that it must not be looked up again.
   virtual bool over() const { return false; }
-  // Where its activations go already, for a lookup to go on with; null: nowhere yet.
+  // The buffers of a lookup that has already begun. Lookup completes it if it gets these
+  // buffers as outputs. Null if no lookup has begun.
   virtual OutputBuffersRef outputs() const { return nullptr; }
 
  private:
@@ -57,7 +61,7 @@ class PreparedBatch {
 };
 using PreparedRef = std::shared_ptr<PreparedBatch>;
 
-// A core's part of a step's update: by feature, the gradient of its output.
+// A core's part of a step's update: the gradient of each feature's output.
 struct CoreGradients {
   PreparedBatch* batch;
   std::vector<const float*> gradients;
@@ -67,60 +71,65 @@ class TableStore {
  public:
   virtual ~TableStore() = default;
 
-  // Allocates the tables, all zero. Nothing else is called before, or if it refuses.
+  // Allocates the tables and fills them with zeros. It is the first call. After an error, no
+  // other call is made.
   virtual Status Allocate(const Configuration& configuration) = 0;
 
-  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, columns(slot)].
+  // Write and Read copy the rows of a shard: their weights (slot -1) or one of their slots. The
+  // host array has the shape [rows.count, columns(slot)].
   virtual Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                        const float* from) = 0;
   virtual Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                       float* to) = 0;
 
-  // Prepares a batch for lookup and update. Several may be prepared at once.
+  // Prepares a batch for lookup and update. Threads may prepare several batches concurrently.
   virtual StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                         std::shared_ptr<const Batch> batch) = 0;
-  // The same before it is the batch's turn, if that saves time and there is memory for it;
-  // else null, and Prepare comes later.
+  // Prepares a batch before its lookup is due. Returns null if that would save no time or there
+  // is no memory for it; Prepare is then called later.
   virtual PreparedRef PrepareAhead(ExecutionContext*, std::shared_ptr<const Batch>) {
     return nullptr;
   }
-  // Begins with the lookup of a batch whose turn comes next, if there are threads for that;
-  // else null. What a write to the tables then makes stale, Lookup looks up again.
+  // Begins the lookup of the batch that will be looked up next, in the background. Returns null
+  // if no thread is free for that. If the tables are written before Lookup is called, Lookup
+  // starts again.
   virtual PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch>,
                                   const AllocateOutputs& /*allocate_outputs*/) {
     return nullptr;
   }
 
-  // Fills the output of each feature: [samples, dimension]. Several lookups may be made at
-  // once, as nothing else may.
+  // Fills the output of each feature, of shape [samples, dimension]. Lookups may run
+  // concurrently with lookups and reads only.
   virtual Status Lookup(ExecutionContext* exec, PreparedBatch* batch,
                         float* const* outputs) = 0;
 
-  // The same of bags in one piece, which it checks, of any number of samples: [samples,
-  // columns], those of the features side by side.
+  // Checks and looks up packed bags, of any number of samples. The activations have the shape
+  // [samples, columns]: each row has the columns of all features, one feature after the other.
   virtual Status LookUpPacked(ExecutionContext*, const PackedBags&, float* /*activations*/) {
     return UnimplementedError(
         "only tables that one process has on the CPU can be looked up outside its steps: "
         "enqueue the ids, and receive their activations");
   }
 
-  // Updates all tables from the gradients of all cores; `rates` has one learning rate a
-  // table. Refused, nothing has changed.
+  // Updates all tables from the gradients of all cores. `rates` has one learning rate for each
+  // table. If it returns an error, it has changed nothing.
   virtual Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
                         const std::vector<float>& rates) = 0;
 
-  // Refuses what is wrong with the gradients of one core, if that can be said at once.
+  // Checks the gradients of one core. A store that cannot check them without waiting for its
+  // device returns success.
   virtual Status CheckGradients(ExecutionContext* exec,
                                 const std::vector<const float*>& gradients) = 0;
-  // Refuses what a device found wrong with an update after that had returned: once, and all
-  // that it knows by now or, with `wait`, after the calls that were made. From any thread.
+  // Returns the errors that the device found in updates after these had returned. Each error is
+  // returned once. With `wait`, it first waits for all work of earlier calls. It may be called
+  // from any thread.
   virtual Status CheckUpdates(bool wait) = 0;
 };
 
-// To wake a thread takes as long as to look up so many bytes.
+// A lookup of at most this many bytes uses one thread. It takes as long as to wake another one.
 constexpr int64_t kFewLookupBytes = 256 << 10;
 
-// Threads share what takes more than `few_bytes`.
+// Makes a store in host memory. Several threads share a lookup of more than `few_bytes` bytes.
 std::unique_ptr<TableStore> MakeCpuTableStore(int64_t few_bytes = kFewLookupBytes);
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// Values in messages.
+// The text of a value in a message.
 #pragma once
 
 #include <string>
