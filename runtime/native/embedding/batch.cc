@@ -22,7 +22,7 @@ std::string DescribeShape(const std::vector<int64_t>& shape) {
 
 class Builder {
  public:
-  // With an execution context, its threads share many ids.
+  // If `exec` is not null, its threads share the work for many ids.
   Builder(const Configuration& configuration, int64_t feature, ExecutionContext* exec = nullptr)
       : exec_(exec),
         configuration_(configuration),
@@ -31,7 +31,8 @@ class Builder {
         table_(At(configuration.tables, config_.table)),
         samples_(config_.samples()) {}
 
-  // Checks sizes and takes ids and weights; where they go is the caller's next question.
+  // Checks sizes, and copies and checks ids and weights. The caller then assigns them to
+  // samples.
   Status Take(const std::vector<Lookups>& lookups) {
     Checked count(0);
     for (const Lookups& one : lookups) {
@@ -74,7 +75,7 @@ class Builder {
     return {};
   }
 
-  // Row splits, checked: a copy that cannot change after the check.
+  // Copies row splits into `checked` and checks the copy, which cannot change after the check.
   Status ReadSplits(const Lookups& lookups, std::unique_ptr<int64_t[]>* checked) const {
     const int64_t size = lookups.where.size, count = lookups.ids.size;
     if (size == 0) return Bad("row splits must begin with 0, are empty");
@@ -100,15 +101,17 @@ class Builder {
     return {};
   }
 
-  // One sample a row, in order: nothing is to be moved.
+  // Makes each row a sample. The ids are in this order already.
   void SamplesAreRows(std::unique_ptr<int64_t[]> splits) { offsets_ = std::move(splits); }
+  // Makes each id a sample.
   void SamplesAreIds() {
     offsets_ = Uninitialized<int64_t>(samples() + 1);
     for (int64_t i = 0; i <= samples_; ++i) offsets_.get()[i] = i;
     single_ = true;
   }
 
-  // The sample of each id; what is none, as -1, drops it.
+  // The sample of each id, for the caller to fill. Group drops an id whose sample does not
+  // exist, such as -1.
   int64_t* SamplesOfIds() {
     if (!sample_of_) sample_of_ = Uninitialized<int64_t>(count_);
     return sample_of_.get();
@@ -223,9 +226,9 @@ class Builder {
   std::unique_ptr<float[]> weights_;
 };
 
-// The sample of each id of a sparse tensor. Coordinates beyond the rank of the shape are
-// places within a sample. The last dimension of a shape of several is a sequence's: what
-// lies beyond its end is dropped.
+// Finds the sample of each id of a sparse tensor. A coordinate beyond the rank of the output's
+// shape is a position within a sample. If the shape has several dimensions, the last one is the
+// length of a sequence. Ids beyond the end of a sequence are dropped.
 Status FromIndices(const Builder& builder, const FeatureConfig& feature, const Lookups& lookups,
                    int64_t* samples) {
   const int64_t rank = lookups.rank, dims = static_cast<int64_t>(feature.shape.size());
@@ -251,7 +254,7 @@ Status FromIndices(const Builder& builder, const FeatureConfig& feature, const L
   return {};
 }
 
-// Rows placed so lie within the samples: a row's last one is below the next row's first one.
+// Checks that the rows of an input are within the samples, and do not overlap each other.
 Status CheckPlacement(const Builder& builder, const Configuration& configuration, size_t input,
                       const Placement& place) {
   const bool sequence = place.sequence != 0;
@@ -377,7 +380,7 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
     const Lookups& one = lookups[input];
     const Placement& place = placements[input];
     const int64_t rows = configuration.batch * place.count;
-    // The place of an id among those of its row.
+    // The sample of the id at `position` of `row`, or -1 if the id is dropped.
     const auto put = [&](int64_t row, int64_t position) {
       const int64_t sample = row / place.count * place.stride + place.first + row % place.count;
       if (place.sequence == 0) return sample;

@@ -12,7 +12,7 @@ std::string Quoted(const char* text) {
   return text ? "\"" + std::string(text) + "\"" : std::string("null");
 }
 
-// "": any finite number.
+// The bounds of a range in words. Empty if it has all finite numbers.
 const char* Bounds(Range range) {
   switch (range) {
     case Range::kNotNegative: return "at least 0";
@@ -51,7 +51,7 @@ std::string Number(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   double exact = static_cast<double>(value);
-  if ((bits & 0x7f800000u) == 0) {  // A denormal, which a conversion may take for zero.
+  if ((bits & 0x7f800000u) == 0) {  // A conversion may turn a denormal into zero.
     exact = std::copysign(std::ldexp(static_cast<double>(bits & 0x7fffffu), -149), exact);
   }
   char text[32];

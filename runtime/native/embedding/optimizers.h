@@ -1,15 +1,15 @@
-// The optimizers of embedding tables: a table of traits about each, and each rule, once.
+// The optimizers of embedding tables: a registry of their traits, and their update rules.
 //
-// A rule is what an optimizer does to one element of a row: to the weight `w` and its slots
-// `s`, given the gradient `g`. The CPU's loops and the CUDA kernels are compiled from these
-// same lines. Before a rule comes what all optimizers share (Step, below): clipping of the
-// gradient and weight decay; after it, clipping of the weight. A row-wise rule (RowRule, below)
-// has one value of each slot a row, which it updates before the elements.
+// A rule updates one element of a row: the weight `w` and its slots `s`, given the gradient
+// `g`. The loops of the CPU and the CUDA kernels are compiled from the same rules. Step (below)
+// does what all optimizers share. It clips the gradient and decays the weight before the rule,
+// and clips the weight after it. A row-wise rule (RowRule, below) has one value of each slot
+// for a whole row. It updates this value before the elements.
 //
-// A table holds finite numbers alone. What comes in is held to the ranges of the traits before
-// anything is computed; what an update makes beyond the range of float32 ends at its ends. With
-// such numbers no rule divides by zero or infinity, subtracts infinities or multiplies one with
-// zero: that is what the bounds within the rules are for, and why there is no NaN.
+// All numbers in a table are finite. Inputs are checked against the ranges of the traits before
+// they are used. Results of an update are clamped to the range of float32. The bounds within
+// the rules exclude divisions by zero or infinity, differences of infinities, and products of
+// infinity and zero. There is therefore no NaN.
 #pragma once
 
 #include <cfloat>
@@ -20,7 +20,8 @@
 #include <string>
 #include <type_traits>
 
-// Always inlined: the linker must not merge what different instruction sets made of a rule.
+// Rules are always inlined. Otherwise the linker would keep one copy of a function for all
+// instruction sets that it was compiled for.
 #if defined(__CUDACC__)
 #define OPWRIGHT_RULE __host__ __device__ __forceinline__
 #else
@@ -29,7 +30,7 @@
 
 namespace opwright::embedding {
 
-// In the order of the traits.
+// In the order of kOptimizerRegistry.
 enum class Optimizer : int32_t {
   kSgd,
   kAdagrad,
@@ -52,11 +53,11 @@ enum class Optimizer : int32_t {
   kAssign,
   kRowWiseAdagrad,
 };
-// TensorFlow's own limit, which LoadAll's and RetrieveAll's arguments come from.
+// TensorFlow's limit of slots: LoadAllTPUEmbeddingParameters has arguments for so many slots.
 constexpr int kMaxSlots = 7;
 constexpr int kMaxHyper = 6;
 
-// Which numbers something may be. All of them are finite.
+// The numbers that a slot or a hyperparameter may be. All of them are finite.
 enum class Range : int32_t {
   kFinite,
   kNotNegative,
@@ -64,13 +65,14 @@ enum class Range : int32_t {
   kNotPositive,
   kFraction,  // 0 to 1.
   kFlag,
-  kNonLazyFlag,  // Whether rows without a gradient are updated too, with zero.
-  kClear,        // Zero, or as TPUs mark a gradient accumulator without a gradient: kClearBits.
+  kNonLazyFlag,  // Whether rows without a gradient are updated too, with a gradient of zero.
+  kClear,        // 0 or kClearBits. TPUs mark a gradient accumulator without gradients so.
 };
-// The smallest denormal.
+// The bits of the smallest denormal.
 constexpr uint32_t kClearBits = 1;
 
-// By its bits: processors may be set to take denormals for zeros.
+// Whether a value is in a range. It compares bits, because processors may be set to treat
+// denormals as zeros.
 OPWRIGHT_RULE bool Within(Range range, uint32_t bits) {
   constexpr uint32_t kSign = 0x80000000u, kMax = 0x7f7fffffu, kOne = 0x3f800000u;
   switch (range) {
@@ -83,14 +85,14 @@ OPWRIGHT_RULE bool Within(Range range, uint32_t bits) {
   }
 }
 bool Within(Range range, float value);
-// A value that is outside of a range, and where it came first.
+// The first value of an array that is outside of a range, and its index.
 struct Outside {
   int64_t at;
   float value;
 };
-// "finite and at least 0".
+// Describes a range in words, such as "finite and at least 0".
 std::string Words(Range range);
-// With all digits that it has.
+// A number as text, with enough digits to identify the float.
 std::string Number(float value);
 
 // A slot or a hyperparameter.
@@ -101,13 +103,16 @@ struct Named {
 
 struct OptimizerTraits {
   Optimizer optimizer;
-  const char* field;       // In OptimizationParameters, or of a named program (tf/config.cc).
-  const char* op_name;     // In LoadTPUEmbedding...Parameters, or null: there is none.
-  Named slots[4];          // As those ops name them, in their order; then null.
-  Named hyper[kMaxHyper];  // Fields of the optimizer's message that a rule reads.
-  const char* formula;     // Null: no rule is public, tables are only stored.
-  const char* source;      // Where the rule is published.
-  bool row_wise = false;   // A slot is one value a row, and not one a weight.
+  // The field in OptimizationParameters, or the name of a program (tf/config.cc).
+  const char* field;
+  // The optimizer's part of the name LoadTPUEmbedding...Parameters. Null if there is no such
+  // op.
+  const char* op_name;
+  Named slots[4];          // The slots in the order of these ops' arguments, with their names.
+  Named hyper[kMaxHyper];  // The fields of the optimizer's message that the rule reads.
+  const char* formula;     // Null if no rule is public. Tables can then only be stored.
+  const char* source;      // The publication of the rule.
+  bool row_wise = false;   // Whether a slot has one value for each row, not for each weight.
 
   int slot_count() const {
     int n = 0;
@@ -115,19 +120,19 @@ struct OptimizerTraits {
     return n;
   }
   bool has_rule() const { return formula != nullptr; }
-  // Where the flag is that makes it update rows without a gradient; -1: it has none.
+  // The index in `hyper` of the flag to update rows without a gradient, or -1.
   int non_lazy() const {
     int i = kMaxHyper - 1;
     while (i >= 0 && !(hyper[i].name && hyper[i].range == Range::kNonLazyFlag)) --i;
     return i;
   }
-  // Of the weights (slot -1) or of a slot.
+  // The range of the weights (slot -1) or of a slot.
   Range range(int64_t slot) const {
     return slot < 0 || slot >= slot_count() ? Range::kFinite : slots[slot].range;
   }
 };
 
-// By position in the enumeration.
+// Indexed by Optimizer.
 inline constexpr OptimizerTraits kOptimizerRegistry[] = {
     {Optimizer::kSgd,
      "stochastic_gradient_descent",
@@ -295,8 +300,8 @@ constexpr int kOptimizers = static_cast<int>(std::size(kOptimizerRegistry));
 constexpr const OptimizerTraits& TraitsOf(Optimizer optimizer) {
   return kOptimizerRegistry[static_cast<int>(optimizer)];
 }
-// Where Hyper::values has a field of the optimizer's: HyperIndex<Optimizer::kAdam>("beta1"). As
-// a constant, what is none of its fields does not compile.
+// The index in Hyper::values of an optimizer's field: HyperIndex<Optimizer::kAdam>("beta1"). If
+// it initializes a constant, a name that is no field is a compile error.
 template <Optimizer kOptimizer>
 constexpr int HyperIndex(const char* field) {
   for (int i = 0; i < kMaxHyper && TraitsOf(kOptimizer).hyper[i].name; ++i) {
@@ -308,37 +313,38 @@ constexpr int HyperIndex(const char* field) {
   throw field;
 }
 
-// The same as JSON: a list of objects with the members of OptimizerTraits.
+// kOptimizerRegistry as JSON: a list of objects with the members of OptimizerTraits.
 const std::string& RegistryAsJson();
 
-// What an update has besides rows and gradients.
+// The parameters of an update.
 struct Hyper {
   float learning_rate = 0;
-  // Of the fields that the optimizer's traits name, in their order, a bool as 0 or 1.
+  // The values of the fields that the optimizer's traits list, in their order. A bool is 0 or
+  // 1.
   float values[kMaxHyper] = {};
   float clip_gradient[2] = {-std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::infinity()};
   float clip_weight[2] = {-std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::infinity()};
-  // The part of a weight that decays at each update, from 0 to 1: the learning rate is in it
-  // already where it belongs there.
+  // The fraction of a weight that each update subtracts from it, from 0 to 1. If it depends on
+  // the learning rate, it is already multiplied by it (HyperAt).
   float decay = 0;
 
-  // Whether finite numbers lie between the two.
+  // Whether there are finite numbers between the two limits.
   static bool AreLimits(const float (&limits)[2]) {
     return limits[0] <= limits[1] && limits[0] <= FLT_MAX && limits[1] >= -FLT_MAX;
   }
 };
 
-// What is wrong with the learning rate that a step updates with, and with the decay that comes
-// of it: "must be positive, is 0". Empty: nothing.
+// Describes what is wrong with the learning rate of a step, or with the decay that it leads to,
+// such as "must be positive, is 0". Empty if nothing is wrong.
 std::string WrongRate(Optimizer optimizer, const Hyper& hyper);
 
 namespace rules {
 
 OPWRIGHT_RULE float Sqrt(float x) { return sqrtf(x); }
 OPWRIGHT_RULE double Sqrt(double x) { return sqrt(x); }
-// Bounds come first: x stays what it is if it is NaN.
+// The bound is the first argument, because of NaN: if x is NaN, the result is x.
 template <class F>
 OPWRIGHT_RULE F Max(F bound, F x) {
   return bound > x ? bound : x;
@@ -359,7 +365,8 @@ template <class F>
 OPWRIGHT_RULE F Sign(F x) {
   return x > F(0) ? F(1) : x < F(0) ? F(-1) : F(0);
 }
-// As a table can hold it; the second one of what is not negative.
+// Held and Capped clamp x to numbers that are finite in float32. Capped is for numbers that are
+// not negative.
 template <class F>
 OPWRIGHT_RULE F Held(F x) {
   return Between(F(-FLT_MAX), F(FLT_MAX), x);
@@ -368,27 +375,28 @@ template <class F>
 OPWRIGHT_RULE F Capped(F x) {
   return Min(F(FLT_MAX), x);
 }
-// Under a root or a fraction: an accumulator of zero meets a gradient of zero, and the
-// update is zero, not NaN.
+// A positive number, for divisors. If the accumulator in a divisor is 0, so is the gradient.
+// The update is then 0, not NaN.
 template <class F>
 OPWRIGHT_RULE F Positive(F x) {
   return Max(F(FLT_MIN), x);
 }
-// Of rules in float: with more than that, a sum would not be finite.
+// Bounds epsilon in rules that compute in float. With a larger one, a sum could be infinite.
 OPWRIGHT_RULE float Epsilon(float x) { return Min(1e30f, x); }
-// Times and over some floats it is finite; what it bounds would be beyond them anyway.
+// A power that stays finite if it is multiplied or divided by a few floats. The bound only
+// changes powers that would lead to results beyond float32 anyway.
 OPWRIGHT_RULE double Power(double x, double exponent) { return Min(1e200, pow(x, exponent)); }
 
-// A rule computes in F. It is double where float would lose the digits that a small
-// difference needs: those are the rules with thresholds, powers or variances; with floats, and
-// powers that are bounded, they do not overflow before their results are made floats. A rule
-// makes slots as a table can hold them, and a weight that is not NaN. (In double, the mean of
-// two floats needs no bounds.)
+// A rule computes with numbers of type F. F is double in rules with thresholds, powers or
+// variances, because their small differences need more digits than a float has. The inputs are
+// floats and the powers are bounded, so these rules do not overflow before their results become
+// floats. Each rule leaves slots that are finite in float32, and a weight that is not NaN. (A
+// mean of two floats that is computed in double needs no bounds for that.)
 
-// The base of rules whose slots are one value a row. They have two parts:
-//   void UpdateSlots(double mean_square, F* s)  of the row, from the mean over its columns of
-//                                               the squared gradient;
-//   void operator()(F g, F& w, const F* s)      of each element, with the row's new slots.
+// The base of rules whose slots have one value for each row. They have two functions:
+//   void UpdateSlots(double mean_square, F* s)  updates the slots of a row. mean_square is the
+//                                               mean of the squared gradient over the columns.
+//   void operator()(F g, F& w, const F* s)      updates an element, with the row's new slots.
 struct RowRule {};
 
 struct Sgd {
@@ -471,8 +479,9 @@ struct Ftrl {
   static constexpr int kBeta = HyperIndex<Optimizer::kFtrl>("beta");
   static constexpr int kMultiplyLinearByLr =
       HyperIndex<Optimizer::kFtrl>("multiply_linear_by_lr");
-  // Both forms are one, with z and the thresholds in units of 1 or of the rate. What is
-  // divided by is positive even if the processor takes denormals for zeros.
+  // One formula serves with and without multiply_linear_by_lr. With it, the linears and the
+  // thresholds are in units of the learning rate; without it, in units of 1. The divisor
+  // `per_rate` is positive even if the processor treats denormals as zeros.
   F unit, per_rate, limit, l2, power, beta;
   bool square_root;
   OPWRIGHT_RULE explicit Ftrl(const Hyper& h)
@@ -576,14 +585,16 @@ struct ProximalAdagrad {
     s[0] = Capped(s[0] + g * g);
     const F rate = lr / Sqrt(Positive(s[0]));
     const F p = w - rate * g;
-    // Without a gradient ever, the rate is huge and nothing but the penalties would count.
+    // If the element has never had a gradient, the rate is huge. The penalties are left out
+    // then, because they alone would determine the weight.
     const F threshold = s[0] > 0 ? rate * l1 : F(0);
     const F shrink = s[0] > 0 ? Positive(1 + rate * l2) : F(1);
     w = Sign(p) * Max(F(0), Abs(p) - threshold) / shrink;
   }
 };
 
-// The weight is the estimate, the learning rate carries the global step.
+// The weight is the estimated number of steps between hits. The learning rate is the number of
+// the global step.
 struct FrequencyEstimator {
   using F = float;
   static constexpr int kSlots = 1;
@@ -662,8 +673,8 @@ struct RowWiseAdagrad : RowRule {
 
 }  // namespace rules
 
-// Calls `visit(Tag<Rule>())` with the optimizer's rule; false if it has none. What is a
-// switch here is a table of functions or of kernels elsewhere.
+// Calls `visit(Tag<Rule>())` with the optimizer's rule, and returns true. Returns false if it
+// has no rule. Callers use it to build tables of functions or of kernels.
 template <class Rule>
 struct Tag {
   using type = Rule;
@@ -692,7 +703,7 @@ constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
 template <class Rule>
 constexpr bool kIsRowRule = std::is_base_of_v<rules::RowRule, Rule>;
 
-// The same, of rules that are about one element alone; false if the optimizer has none.
+// Like VisitRule, but only for rules that are not row-wise. It returns false for the others.
 template <class Visit>
 constexpr bool VisitElementRule(Optimizer optimizer, Visit&& visit) {
   bool visited = false;
@@ -705,7 +716,7 @@ constexpr bool VisitElementRule(Optimizer optimizer, Visit&& visit) {
   return visited;
 }
 
-// An update of one element, from the gradient to the weight and its slots.
+// The complete update of one element, with clipping and weight decay.
 template <class Rule>
 struct Step {
   using F = typename Rule::F;

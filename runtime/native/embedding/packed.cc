@@ -9,7 +9,8 @@
 namespace opwright::embedding {
 namespace {
 
-// How far each is behind the first one, and whether none descends.
+// Writes each split minus `begin`, the first split. Returns whether the first is `begin` and no
+// split is less than the one before it.
 template <class T>
 bool Rebase(const T* from, int64_t count, int64_t begin, int64_t* to) {
   for (int64_t i = 0; i < count; ++i) {
@@ -68,7 +69,8 @@ Status CountSamples(const Configuration& configuration, int64_t weights, PackedB
   return {};
 }
 
-// Where they begin among all ids, and how many there are.
+// Copies and checks the offsets of some bags. It sets `begin` to the index of their first id,
+// and `count` to the number of their ids.
 bool UnpackedBags::TakeOffsets(const PackedBags& bags, int64_t first, int64_t samples,
                                int64_t* begin, int64_t* count) {
   const Ints& splits = bags.row_splits;
@@ -132,7 +134,8 @@ Status WhyNot(const Configuration& configuration, const PackedBags& bags) {
     return Bad("row_splits: the last one must be the number of ids, " + Text(bags.ids.size) +
                ", is " + Text(splits.back()));
   }
-  // Each feature as if it were enqueued with so many samples.
+  // MakeBags finds the error: it checks each feature as if it were enqueued with this number of
+  // samples.
   Configuration free = configuration;
   for (size_t f = 0; f < free.features.size(); ++f) {
     FeatureConfig& config = free.features[f];

@@ -11,11 +11,13 @@
 namespace opwright::embedding {
 namespace {
 
-// Products of sizes stay far from the end of int64.
+// The limit of elements of a table. Products of sizes then stay far below the maximum of int64.
 constexpr int64_t kMaxElements = int64_t{1} << 56;
-// Of all features of a core: what is kept of each sample takes memory even where no id is.
+// The limit of samples of all features of a core. Each sample takes memory even if it has no
+// id.
 constexpr int64_t kMaxSamples = int64_t{1} << 28;
-// The output of a feature has one dimension more, and a tensor at most 254.
+// The limit of dimensions of input_shape. The output of a feature has one dimension more, and a
+// tensor has at most 254.
 constexpr size_t kMaxDimensions = 253;
 
 Status CheckTables(const Configuration& configuration) {
@@ -46,7 +48,7 @@ Status CheckTables(const Configuration& configuration) {
   return {};
 }
 
-// Of one feature, and of all up to it.
+// Checks the number of samples of one feature, and of all features up to it.
 Status CheckSamples(const Checked& samples, const Checked& all, int64_t dimension,
                     const std::string& where, const std::string& what) {
   if (!samples.AtMost(kMaxSamples) || !(samples * dimension).AtMost(kMaxElements)) {
@@ -148,8 +150,7 @@ Status CheckTags(Configuration* configuration) {
     }
     tags.insert(table.tag);
   }
-  // n different tags, none missing: the largest is n - 1. So there are never more tags than
-  // tables.
+  // n different tags must be 0 to n - 1. There are therefore never more tags than tables.
   int64_t expected = 0;
   for (const int64_t tag : tags) {
     if (tag != expected) {
@@ -205,7 +206,7 @@ Status CheckNumbers(const TableConfig& table, const std::string& where) {
           Number(clip.limits[0]) + " and " + Number(clip.limits[1]));
     }
   }
-  // Checked with the learning rate when that comes.
+  // If the decay depends on the learning rate, WrongRate checks it again in each step.
   const Range decays = table.decay_times_rate ? Range::kFinite : Range::kFraction;
   if (!Within(decays, hyper.decay)) {
     return InvalidArgumentError(where + ": weight_decay_factor must be " + Words(decays) +

@@ -1,4 +1,4 @@
-// Tables in the memory of the machine.
+// The store that keeps tables in host memory and computes with CPU threads.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 namespace opwright::embedding {
 namespace {
 
-// Zeros that take no memory before they are written, in large pages where there are some:
-// random rows then miss the TLB far less often.
+// Mapped memory that is zero, and takes no physical memory before it is written. It uses huge
+// pages if possible: accesses to random rows then miss the TLB far less often.
 class Pages {
  public:
   Pages() = default;
@@ -54,23 +54,25 @@ class Pages {
     return true;
   }
 
-  // Tries again for what was written while large pages were short. Soon done where there is
-  // nothing to do, or they are short still.
+  // Asks the kernel to replace small pages by huge ones. Small pages were used while there were
+  // no huge ones. The call takes little time if it can replace nothing.
   void Enlarge() const {
-    constexpr int kCollapse = 25;  // Linux 6.1 has it, and later headers; others refuse it.
+    // MADV_COLLAPSE. Older headers do not define it. Linux before 6.1 returns an error.
+    constexpr int kCollapse = 25;
     if (whole_ > 0) madvise(data_, whole_, kCollapse);
   }
 
   float* get() const { return data_; }
 
  private:
-  // The kernel makes large pages of complete, aligned ones only.
+  // The size of a huge page. The kernel uses a huge page only for an aligned block of this
+  // size.
   static constexpr size_t kLarge = 2 << 20;
 
   float* data_ = nullptr;
   void* mapped_ = nullptr;
   size_t bytes_ = 0;
-  size_t whole_ = 0;  // Of large pages, in bytes.
+  size_t whole_ = 0;  // The bytes that huge pages can cover.
 };
 
 struct Table {
@@ -81,18 +83,20 @@ struct Table {
 
 int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// Wide rows have their slots elsewhere: a lookup then finds all rows next to each other, in
-// half the pages and all sets of the caches. An update finds a narrow row's slots in the lines
-// and the page of its weights. The one value of a row-wise slot would leave no narrow row with
-// whole lines, and is elsewhere too: many rows share a line of them.
+// A row of fewer floats is narrow. The slots of a narrow row follow its weights: an update then
+// finds them in the same cache lines and page. The slots of wide rows are in a separate array.
+// The weights are then adjacent, so that lookups need half the pages and use all sets of the
+// caches. Row-wise slots are always in a separate array, where many rows share a cache line.
+// One value behind each narrow row would make most rows share cache lines with other rows.
 constexpr int64_t kNarrowRow = 64;
 
-// Of the weights of all tables: so much is in the caches of the cores after a while, but
-// not slots as well.
+// If the weights of all tables have at most this many bytes, they stay in the caches of the CPU
+// cores. Slots would not fit as well, and are in a separate array.
 constexpr int64_t kCacheResidentBytes = 16 << 20;
 
-// Rows that fill their lines but for an eighth at most begin with one: what comes from the
-// second level is faster if no vector crosses a line.
+// The stride of the rows of tables that stay in caches. A row begins with a cache line if that
+// wastes at most an eighth of its lines. Loads from L2 are faster if no vector crosses a cache
+// line.
 int64_t CacheResidentStride(int64_t dimension) {
   const int64_t whole = WholeCacheLines(dimension);
   return (whole - dimension) * 8 <= whole ? whole : dimension;
@@ -118,14 +122,15 @@ bool Map(Table* table, bool cache_resident) {
   return true;
 }
 
-// One id of a step: the row that it updates, and with what.
+// One id of a step: the row that it updates, and its contribution to the row's gradient.
 struct Entry {
   int64_t row;
   Contribution contribution;
 };
 
-// The gradients of a step that go to one table, in buckets of rows: no row is in two of
-// them, so that they can be updated at the same time, and in each the ids keep their order.
+// The gradients that one step has for one table. Their ids are sorted into buckets by row. Each
+// row is in one bucket only, so that threads can update the buckets concurrently. Within a
+// bucket, the ids keep their order.
 struct Plan {
   struct Source {
     const Bags* bags;
@@ -135,11 +140,11 @@ struct Plan {
   std::vector<Source> sources;
   int64_t count = 0;
   int bits = 0;             // There are 2^bits buckets.
-  int64_t* ends = nullptr;  // Of each bucket, in entries.
+  int64_t* ends = nullptr;  // The end of each bucket, as an index into `entries`.
   Entry* entries = nullptr;
 
   int64_t buckets() const { return int64_t{1} << bits; }
-  // Hot rows lie anywhere in a table, and should not all meet in one bucket.
+  // A hash of the row, so that frequent rows that are close together get different buckets.
   int64_t BucketOf(int64_t row) const {
     if (bits == 0) return 0;
     return static_cast<int64_t>((static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u) >>
@@ -147,29 +152,32 @@ struct Plan {
   }
 };
 
-// Samples of one source, which one task sorts into buckets.
+// Samples of one source. One task sorts their ids into buckets.
 struct Part {
   int64_t plan;
   int64_t source;
   int64_t first, end;
-  int64_t* next;  // By bucket: how many ids, and then where the next one goes.
+  // For each bucket, first the number of this part's ids. CountsToOffsets turns it into the
+  // index of the entry for the part's next id.
+  int64_t* next;
 };
 
 constexpr int64_t kIdsInPart = 8192;
 constexpr int64_t kIdsInBucket = 1024;
 constexpr int kMaxBits = 12;
 
-// Entries of a plan that one thread sorts and applies.
+// Entries `first` to `end` of a plan. One thread groups them by row and updates the rows.
 struct Bucket {
   int64_t plan, first, end;
 };
 
-// What one thread needs to put a bucket's entries in order of rows.
+// The scratch memory of one thread that groups the entries of a bucket by row. A group is the
+// entries of one row.
 struct Workspace {
-  int32_t* slots;  // An open hash table of groups; -1 is free.
-  int64_t* rows;   // By group.
-  int32_t* offsets;
-  int32_t* group_of;  // By entry.
+  int32_t* slots;     // A hash table of groups with open addressing. -1 is a free slot.
+  int64_t* rows;      // The row of each group.
+  int32_t* offsets;   // The index in `contributions` where each group begins.
+  int32_t* group_of;  // The group of each entry.
   Contribution* contributions;
   double* sum;
 };
@@ -180,14 +188,14 @@ int64_t PowerOfTwo(int64_t at_least) {
   return power;
 }
 
-// Groups entries by row, in the order in which rows first appear. Returns how many rows.
+// Groups entries by row, in the order in which rows first appear. Returns the number of rows.
 int64_t Group(const Entry* entries, int64_t count, const Workspace& workspace) {
   const int64_t size = PowerOfTwo(2 * count);
   std::memset(workspace.slots, 0xFF, size * sizeof(int32_t));
   int64_t groups = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = entries[i].row;
-    // The bucket came from the upper bits of this product.
+    // BucketOf uses the upper bits of this product, so the slot uses other bits of it.
     uint64_t at = static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u >> 20 & (size - 1);
     int32_t group;
     while ((group = workspace.slots[at]) >= 0 && workspace.rows[group] != row)
@@ -203,7 +211,8 @@ int64_t Group(const Entry* entries, int64_t count, const Workspace& workspace) {
   }
   workspace.offsets[0] = 0;
   for (int64_t g = 0; g < groups; ++g) workspace.offsets[g + 1] += workspace.offsets[g];
-  // The table has done its work: it now says where a group's next entry goes.
+  // The hash table is not needed any more. Its memory is reused for the index of each group's
+  // next entry.
   std::memcpy(workspace.slots, workspace.offsets, groups * sizeof(int32_t));
   for (int64_t i = 0; i < count; ++i) {
     workspace.contributions[workspace.slots[workspace.group_of[i]]++] = entries[i].contribution;
@@ -221,7 +230,7 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
                                    const float* values) {
   constexpr int64_t kPart = 64 << 10;
   const RowKernels& kernels = SelectRowKernels();
-  std::atomic<int64_t> part{INT64_MAX};  // The first one that has any.
+  std::atomic<int64_t> part{INT64_MAX};  // The first part with a value outside of the range.
   exec.For((count + kPart - 1) / kPart, [&](int64_t i) {
     if (kernels.within(range, 1, 0, std::min(kPart, count - i * kPart), values + i * kPart)) {
       return;
@@ -238,7 +247,7 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
 
 namespace {
 
-// A batch, and the lookup that has begun with it in the background, if one has.
+// A batch, and its lookup in the background if one has begun.
 class CpuBatch : public PreparedBatch {
  public:
   CpuBatch(std::shared_ptr<const Batch> batch, OutputBuffersRef buffers)
@@ -247,7 +256,7 @@ class CpuBatch : public PreparedBatch {
     if (background_) background_->Stop();
   }
 
-  // Null: no thread was free for it.
+  // Begins the lookup in the background. Returns null if no thread is free for it.
   std::shared_ptr<Background> Begin(ExecutionContext* exec, LookupParts lookups) {
     lookups.SetOutputs(buffers_->data());
     const auto shared = std::make_shared<const LookupParts>(std::move(lookups));
@@ -257,8 +266,8 @@ class CpuBatch : public PreparedBatch {
 
   OutputBuffersRef outputs() const override { return buffers_; }
 
-  // Ends the background lookup. Returns whether the activations are in these outputs. Releases
-  // its buffers, so that it returns true once.
+  // Ends the background lookup. Returns whether the activations are in `outputs`. It releases
+  // the buffers, so that it returns true only once.
   bool Finish(float* const* outputs) {
     if (!background_) return false;
     const bool here =
@@ -414,7 +423,8 @@ class CpuTableStore : public TableStore {
   Status CheckUpdates(bool) override { return {}; }
 
  private:
-  // While there is one no lookup begins ahead, and those that have begun are stale.
+  // Marks a write to the tables. While a Writing exists, no background lookup begins. Its
+  // constructor stops those that have begun, because they would read old rows.
   class Writing {
    public:
     explicit Writing(CpuTableStore* store) : store_(store) {
@@ -438,7 +448,7 @@ class CpuTableStore : public TableStore {
     CpuTableStore* const store_;
   };
 
-  // By feature; the outputs are still to be set.
+  // The lookup of each feature. The caller has to set the outputs.
   std::vector<FeatureLookup> LookupsOf(const Batch& batch) const {
     std::vector<FeatureLookup> lookups;
     for (size_t f = 0; f < batch.features.size(); ++f) {
@@ -505,7 +515,7 @@ class CpuTableStore : public TableStore {
     return buckets;
   }
 
-  // For any of the buckets.
+  // Allocates workspaces that are large enough for each bucket.
   std::vector<Workspace> AllocateWorkspaces(ExecutionContext* exec, int64_t workers,
                                             const std::vector<Plan>& plans,
                                             const std::vector<Bucket>& buckets) const {
@@ -526,7 +536,7 @@ class CpuTableStore : public TableStore {
     return workspaces;
   }
 
-  // Sets the bits of the rows in `touched`, if that is not null.
+  // Updates the rows of a bucket. If `touched` is not null, it sets their bits there.
   void UpdateBucket(const RowKernels& kernels, const Plan& plan, const Bucket& bucket,
                     const Hyper& hyper, const Workspace& workspace, uint64_t* touched) const {
     const Table& table = tables_[plan.table];
@@ -546,7 +556,7 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  // The rows without gradients, of optimizers that update every row.
+  // Updates the rows without gradients in tables that update every row.
   void UpdateRest(ExecutionContext* exec, const RowKernels& kernels,
                   const std::vector<Hyper>& hypers,
                   const std::vector<uint64_t*>& touched) const {
@@ -577,7 +587,7 @@ class CpuTableStore : public TableStore {
                           slot * table.config.columns(slot);
   }
 
-  // Calls task(first, end) for rows in parts of some 256 KiB.
+  // Calls task(first, end) for parts of the rows, which have about 256 KiB each.
   template <class Task>
   static void ForRows(ExecutionContext* exec, int64_t rows, int64_t row_floats,
                       const Task& task) {
@@ -636,7 +646,8 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  // From how many ids of a bucket each part has to where the part's begin.
+  // Turns the number of ids that each part has in a bucket into the index of the part's first
+  // entry there.
   static void CountsToOffsets(const std::vector<Plan>& plans, const std::vector<Part>& parts) {
     size_t begin = 0;
     for (size_t p = 0; p < plans.size(); ++p) {
@@ -674,10 +685,10 @@ class CpuTableStore : public TableStore {
   const int64_t few_bytes_;
   const Configuration* configuration_ = nullptr;
   std::vector<Table> tables_;
-  bool cache_resident_ = false;  // All tables are, as in TableLookup.
+  bool cache_resident_ = false;  // Whether the weights of all tables stay in CPU caches.
   std::mutex mutex_;
   bool writing_ = false;
-  std::vector<std::weak_ptr<Background>> ahead_;  // Lookups that have begun.
+  std::vector<std::weak_ptr<Background>> ahead_;  // Background lookups that have begun.
 };
 
 }  // namespace
