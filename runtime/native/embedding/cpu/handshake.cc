@@ -10,14 +10,15 @@
 namespace opwright::embedding {
 namespace {
 
-using Buffers = std::vector<Exchange::Buffer>;  // By host.
+using Buffers = std::vector<Exchange::Buffer>;  // One for each host.
 
-// Settings beyond this are compared by a fingerprint only.
+// If the text of the settings has more bytes, hosts exchange only its fingerprint.
 constexpr int64_t kMostBytes = int64_t{64} << 20;
-// Differences that an error lists.
+// The most differences that an error lists for each host.
 constexpr int kMostListed = 3;
 
-// A name may hold any bytes: each setting stays on a line of its own.
+// Escapes line breaks and tabs, so that each setting has one line of text. Names may have any
+// bytes.
 std::string Line(const std::string& text) {
   std::string line;
   for (const char c : text) {
@@ -97,7 +98,7 @@ std::string TextOf(const std::vector<Setting>& settings) {
   return text;
 }
 
-// What another host has sent may be anything.
+// Parses the settings that another host has sent. The text may be malformed.
 std::vector<Setting> SettingsIn(const char* text, int64_t size) {
   std::vector<Setting> settings;
   for (const char *at = text, *end = text + size; at < end;) {
@@ -109,8 +110,8 @@ std::vector<Setting> SettingsIn(const char* text, int64_t size) {
   return settings;
 }
 
-// What differs between another host's settings and this one's. Those behind one that only one
-// of them has are not compared: they follow from it.
+// Describes the differences between the settings of two hosts. It stops at the first setting
+// that only one of them has: the later ones then differ because of it.
 std::string DifferencesOf(const std::vector<Setting>& others, const std::vector<Setting>& own,
                           const std::string& other_host, const std::string& own_host) {
   std::string found;
@@ -146,7 +147,8 @@ Status SwapGreetings(Exchange* exchange, const Greeting& own,
   return {};
 }
 
-// All settings of all hosts, one of which has others than this one.
+// Exchanges all settings, and returns an error that describes the differences. The fingerprints
+// have shown that at least one host has other settings.
 Status Compare(Exchange* exchange, const std::vector<Setting>& own,
                const std::vector<Greeting>& greetings) {
   const std::string text = TextOf(own);
@@ -172,7 +174,7 @@ Status Compare(Exchange* exchange, const std::vector<Setting>& own,
 
 }  // namespace
 
-// FNV-1a.
+// The FNV-1a hash.
 int64_t FingerprintOf(const std::string& text) {
   uint64_t sum = 14695981039346656037u;
   for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211u;

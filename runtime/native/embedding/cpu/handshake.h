@@ -1,5 +1,5 @@
-// Whether the hosts that share tables run the same program: what they compare before the first
-// all-to-all.
+// The handshake of hosts that share tables. They compare their configurations before the first
+// batch, because all hosts must run the same program.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@
 
 namespace opwright::embedding {
 
-// The version of the messages between hosts. Every change of one of them has a new number.
+// The version of the messages between hosts. Every change of a message needs a new number.
 constexpr int64_t kHostProtocol = 1;
-// Exchanges of Channel::kConfigurations that a handshake takes: numbers from 0 on.
+// The handshake uses the numbers 0 to kHandshakeExchanges - 1 of Channel::kConfigurations.
 constexpr int64_t kHandshakeExchanges = 2;
 
-// What all hosts must have alike, as text of one line.
+// A setting that must be the same on all hosts. Name and value have one line each.
 struct Setting {
   std::string name;   // "learning rate of table 0 ('users')".
   std::string value;  // "0.5".
 };
 std::vector<Setting> SettingsOf(const Configuration& configuration);
 
-// A number that hardly any two texts share.
+// A hash of a text.
 int64_t FingerprintOf(const std::string& text);
 
-// Compares this host's configuration with those of all others. The error says which settings
-// differ, and what two hosts have. Every host finds a difference, or none does.
+// Compares this host's configuration with those of all other hosts. The error names settings
+// that differ, with the values of two hosts. If there is a difference, every host returns an
+// error.
 Status Handshake(Exchange* exchange, const Configuration& configuration);
 
 }  // namespace opwright::embedding

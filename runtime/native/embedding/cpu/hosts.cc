@@ -15,7 +15,7 @@ namespace opwright::embedding {
 namespace {
 
 using Buffer = Exchange::Buffer;
-using Buffers = std::vector<Buffer>;  // By host.
+using Buffers = std::vector<Buffer>;  // One for each host.
 
 class HostsStore : public DistributedStore {
  public:
@@ -37,7 +37,7 @@ class HostsStore : public DistributedStore {
       shardings_.emplace_back(table.rows, hosts(), configuration.shard_by_remainder);
       TableConfig& own = own_.tables[t];
       own.rows = shardings_.back().ShardOf(host()).count;
-      own.quantization = {};  // Rows travel as they are.
+      own.quantization = {};  // Rows are sent unchanged. The host that requests them quantizes.
       own_.features.push_back({table.name, static_cast<int64_t>(t), {1}});
     }
     request_queue_ =
@@ -74,7 +74,8 @@ class HostsStore : public DistributedStore {
     return write();
   }
 
-  // Rows of this host are read without the others. All other rows are gathered from all hosts.
+  // If `rows` are exactly this host's shard, they are read without other hosts. All other rows
+  // are gathered from all hosts.
   Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
               float* to) override {
     const RowSharding& sharding = At(shardings_, table);
@@ -129,7 +130,7 @@ class HostsStore : public DistributedStore {
     return {};
   }
 
-  // Requests to other hosts run in the background. A lookup or an update awaits the replies.
+  // Starts the requests to other hosts in the background. Lookups and updates wait for them.
   PreparedRef PrepareAhead(ExecutionContext* exec,
                            std::shared_ptr<const Batch> batch) override {
     return request_queue_->Submit(exec, std::move(batch));
@@ -153,7 +154,8 @@ class HostsStore : public DistributedStore {
           local_->Lookup(exec, request, Tables(At(out, h), UnitsOf(*request)).data()));
     }
     OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(&batch, Channel::kRows, {}, out, in));
-    // The units of a table, one after the other: a small table, which bags are looked up in.
+    // The units of each table, one after the other. They are a small table in which the bags
+    // are looked up.
     std::vector<float*> units;
     for (size_t t = 0; t < whole_->tables.size(); ++t) {
       units.push_back(exec->Allocate<float>(batch.Units(t) * whole_->tables[t].dimension));
@@ -211,7 +213,7 @@ class HostsStore : public DistributedStore {
     }
     OPWRIGHT_RETURN_IF_ERROR(
         request_queue_->AllToAll(&batch, Channel::kGradients, own, out, in));
-    // All hosts find that these are not the same, or none does.
+    // All hosts have sent each other their rates. If they differ, all hosts find it.
     for (int64_t h = 0; h < hosts(); ++h) {
       const int64_t bytes = BytesOf(UnitsOf(*At(*incoming, h)));
       if (std::memcmp(At(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;
@@ -249,7 +251,7 @@ class HostsStore : public DistributedStore {
   int64_t hosts() const { return exchange_->hosts(); }
   int64_t host() const { return exchange_->host(); }
 
-  // Of this store's own batches.
+  // All prepared batches of this store are SharedBatches.
   static SharedBatch& AsShared(PreparedBatch* batch) {
     return *static_cast<SharedBatch*>(batch);
   }
@@ -258,19 +260,19 @@ class HostsStore : public DistributedStore {
     return std::max<int64_t>(1, (int64_t{4} << 20) / columns);
   }
 
-  // By table: the units that a host requests of this one,
+  // For each table, the number of units that another host requests from this one.
   std::vector<int64_t> UnitsOf(const PreparedBatch& request) const {
     std::vector<int64_t> units;
     for (const Bags& bags : request.batch().features) units.push_back(bags.samples);
     return units;
   }
-  // and that this one requests of another.
+  // For each table, the number of units that this host requests from host `other`.
   std::vector<int64_t> UnitsOf(const SharedBatch& batch, int64_t other) const {
     std::vector<int64_t> units;
     for (size_t t = 0; t < whole_->tables.size(); ++t) units.push_back(batch.Units(t, other));
     return units;
   }
-  // Those of all tables lie table by table.
+  // The bytes of the units of all tables. A message has them table by table.
   int64_t BytesOf(const std::vector<int64_t>& units) const {
     int64_t floats = 0;
     for (size_t t = 0; t < units.size(); ++t) floats += units[t] * whole_->tables[t].dimension;
@@ -286,7 +288,8 @@ class HostsStore : public DistributedStore {
     return tables;
   }
 
-  // The sum of each unit's gradients in this batch, to where its owner's message has it.
+  // Sums the gradients of each unit in this batch. It writes each sum to the unit's place in
+  // the message to its owner (`sums`).
   void SumGradients(ExecutionContext* exec, int64_t t, const SharedBatch& batch,
                     const std::vector<const float*>& gradients,
                     const std::vector<std::vector<float*>>& sums) const {
@@ -302,7 +305,8 @@ class HostsStore : public DistributedStore {
       ids += bags.count();
     }
     for (int64_t i = 2; i < begins.back() + 2; ++i) offsets[i] += offsets[i - 1];
-    // One place early: filling makes the next unit's beginning of each.
+    // offsets[u + 1] is now where the contributions of unit u begin. Filling moves it to their
+    // end, so that afterwards offsets[u] is where unit u begins.
     Contribution* const contributions = exec->Allocate<Contribution>(ids);
     for (size_t f = 0; f < batch.plan().units_of.size(); ++f) {
       if (whole_->features[f].table != t) continue;
@@ -332,7 +336,7 @@ class HostsStore : public DistributedStore {
             for (int64_t k = 0; k < dimension; ++k) sum.data()[k] += coefficient * gradient[k];
           }
           for (int64_t k = 0; k < dimension; ++k) {
-            // Weights of the owner's, which may be 0, make NaN of what is infinite.
+            // An infinite sum would become NaN if the owner multiplied it by a weight of 0.
             to[i * dimension + k] =
                 static_cast<float>(std::clamp(sum.data()[k], -kMost, kMost));
           }
@@ -344,10 +348,11 @@ class HostsStore : public DistributedStore {
   const std::shared_ptr<Exchange> exchange_;
   const std::unique_ptr<TableStore> local_;
   const Configuration* whole_ = nullptr;
-  Configuration own_;  // Of what `local_` has.
+  Configuration own_;  // The configuration of `local_`: this host's shards.
   std::vector<RowSharding> shardings_;
   std::shared_ptr<ShardRequestQueue> request_queue_;
-  int64_t reads_ = 0;  // Of tables; each host makes the same.
+  // The number of the next exchange on Channel::kTables. All hosts make the same exchanges.
+  int64_t reads_ = 0;
 };
 
 }  // namespace

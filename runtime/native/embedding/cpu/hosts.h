@@ -1,10 +1,10 @@
-// Tables with rows sharded over several hosts, as an engine's store. Each host keeps a shard of
-// every table, by remainder or by division as the configuration says.
+// The store of an engine whose tables are sharded over several hosts. Each host keeps a shard
+// of every table. The configuration chooses between sharding by remainder and by division.
 //
-// A host requests units of rows from their owners (request_plan.h) and combines the replies.
-// For each unit it sends one gradient. The owner sums the gradients of all hosts, in the order
-// of the hosts, and then updates each row once. Tables are therefore those that one host with
-// all batches would have.
+// A host requests units (request_plan.h) from the hosts that own their rows, and combines the
+// replies. For each unit it sends one gradient. The owner sums the gradients of all hosts, in
+// the order of the hosts, and then updates each row once. The tables therefore become those of
+// one host that has all batches.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace opwright::embedding {
 
-// `local` keeps this host's shards. Every host prepares the same batches in the same order, and
-// makes the same calls with them; only to write, and to read rows that are its own, it does so
-// alone.
+// Makes the store of one host. `local` keeps the shards of this host. All hosts must prepare
+// the same batches in the same order, and make the same calls with them. Only Write, and Read
+// of exactly this host's shard, do not need the other hosts.
 std::unique_ptr<DistributedStore> MakeHostsStore(std::shared_ptr<Exchange> exchange,
                                                  std::unique_ptr<TableStore> local);
 

@@ -11,7 +11,7 @@
 
 namespace opwright::embedding {
 
-// A sample costs its rows and its output.
+// A lookup reads one row for each id and writes one output for each sample.
 int64_t LookupBytes(int64_t ids, int64_t samples, int64_t dimension) {
   const Checked bytes = (Checked(ids) + samples) * dimension * int64_t{sizeof(float)};
   return bytes.overflowed() ? INT64_MAX : bytes.value();
@@ -26,8 +26,9 @@ LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   bytes_ = all.overflowed() ? INT64_MAX : all.value();
   const int64_t cache = LargestCache();
   streaming_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
-  // Columns of features that follow each other may share lines of the output: threads that
-  // write them at the same time would take these from each other, sample by sample.
+  // Consecutive features are given to different threads at different times. The columns of
+  // neighbouring features may share cache lines of the output. Two threads that write them at
+  // the same time would exchange these lines for every sample.
   const int64_t count = static_cast<int64_t>(features.size());
   const int64_t interval = (count + threads - 1) / threads;
   int64_t left = bytes_;

@@ -1,4 +1,4 @@
-// Lookups, cut into parts that threads take one by one.
+// Lookups of batches. They are cut into parts, which threads take one by one.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace opwright::embedding {
 
-// Of rows and outputs; INT64_MAX, if they are more.
+// The bytes of the rows and the outputs of a lookup. INT64_MAX if the number overflows.
 int64_t LookupBytes(int64_t ids, int64_t samples, int64_t dimension);
 
-// Samples `first` to `end` of a feature.
+// A part of a lookup: samples `first` to `end` of a feature.
 struct LookupPart {
   int64_t feature, first, end;
 };
 
-// All samples of all features. Large parts come first, since the first rows of a part are not
-// prefetched. Small parts come last, so that all threads end together.
+// Cuts all samples of all features into parts. The first parts are large, because the first
+// rows of each part are not prefetched. The last parts are small, so that all threads end at
+// about the same time.
 class LookupPlan {
  public:
   struct Feature {
@@ -28,12 +29,12 @@ class LookupPlan {
 
   const std::vector<LookupPart>& parts() const { return parts_; }
   int64_t bytes() const { return bytes_; }
-  // Whether the outputs alone fill half of the caches or more. Streaming stores then
-  // neither read their cache lines nor evict rows.
+  // Whether the outputs alone fill at least half of the largest cache. Streaming stores are
+  // used then, because they do not read the outputs' cache lines and evict no rows.
   bool streaming() const { return streaming_; }
 
  private:
-  // Into parts, of which as many bytes are `left`.
+  // Cuts a feature into parts. `left` is the number of bytes that are not in a part yet.
   void Cut(int64_t number, const Feature& feature, int64_t threads, int64_t* left);
 
   std::vector<LookupPart> parts_;
@@ -41,7 +42,7 @@ class LookupPlan {
   bool streaming_ = false;
 };
 
-// A feature of a batch, whose ids are `indices`, rows of the table.
+// The lookup of one feature of a batch. `indices` are the rows of the table to look up.
 struct FeatureLookup : TableLookup {
   const Bags* bags;
   const int64_t* indices;
@@ -65,11 +66,11 @@ class LookupParts {
   const RowKernels* const kernels_ = &SelectRowKernels();
 };
 
-// Threads share what takes more than `few_bytes`.
+// Looks up all parts. Several threads share a lookup of more than `few_bytes` bytes.
 void LookUp(ExecutionContext* exec, const LookupParts& lookups, int64_t few_bytes);
 void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features);
 
-// As TableStore::LookUpPacked; `tables` by feature.
+// Implements TableStore::LookUpPacked. `tables` has the table of each feature.
 Status LookUpPackedBags(ExecutionContext* exec, const Configuration& configuration,
                         const PackedBags& bags, const std::vector<TableLookup>& tables,
                         int64_t few_bytes, float* activations);

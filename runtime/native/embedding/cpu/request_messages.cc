@@ -8,7 +8,8 @@
 namespace opwright::embedding {
 namespace {
 
-constexpr int64_t kMaxValues = int64_t{1} << 40;  // Of a request, and its ids.
+// The limit for a request of its ids and the floats of its units, counted together.
+constexpr int64_t kMaxValues = int64_t{1} << 40;
 
 template <class T>
 char* Put(const T* values, int64_t count, char* to) {
@@ -42,7 +43,8 @@ std::string TableOf(const Configuration& whole, size_t table) {
   return Describe(whole, static_cast<int64_t>(table));
 }
 
-// The lengths of pooled vectors, as offsets. Not empty: what is wrong.
+// Reads the lengths of pooled vectors and turns them into offsets. Returns what is wrong with
+// them, or an empty text.
 std::string TakeLengths(const std::string& table, bool pooled, const char** next, Bags* bags) {
   const int64_t ids = bags->count();
   int64_t* const offsets = bags->offsets.get();
@@ -59,7 +61,7 @@ std::string TakeLengths(const std::string& table, bool pooled, const char** next
          std::to_string(ids);
 }
 
-// The first row that the shard does not have; -1: there is none.
+// The index of the first id that is no row of the shard, or -1.
 int64_t FindMissingRow(const Bags& bags, int64_t rows) {
   const int64_t* const begin = bags.indices.get();
   const int64_t* const end = begin + bags.count();

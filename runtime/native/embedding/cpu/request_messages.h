@@ -1,4 +1,5 @@
-// The messages in which hosts send each other their requests: counts first, then ids.
+// The messages with which hosts send each other their requests: first a header with counts,
+// then the ids.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace opwright::embedding {
 
-// What a host says of one request. It goes to every other host.
+// The header of a request. A host sends one header to each host.
 struct RequestHeader {
-  static constexpr int64_t kRefused = -1;  // A mode: the host refuses the batch.
+  static constexpr int64_t kRefused = -1;  // The mode of a host that refuses the batch.
   struct TableCounts {
     int64_t exchange_mode = 0, units = 0, ids = 0;
   };
@@ -23,21 +24,23 @@ struct RequestHeader {
   static RequestHeader Decode(const char* from, size_t tables);
   void Encode(char* to) const;
 
-  int64_t combiners = 0;  // A fingerprint of those of all features.
-  int64_t mode = 0;       // Mode, or kRefused.
+  int64_t combiners = 0;  // A fingerprint of the combiners of all features.
+  int64_t mode = 0;       // A value of Mode, or kRefused.
   std::vector<TableCounts> tables;
 };
 
-// A request with the sizes of this header, whose ids are still to come if `has_arrays`. Not
-// empty: what is wrong with the header.
+// Makes a request with the sizes of a header. If `has_arrays` is true, it allocates the arrays
+// for the ids, which are received later. Returns what is wrong with the header, or an empty
+// text.
 std::string MakeRequest(const Configuration& whole, const RequestHeader& header, Mode mode,
                         bool has_arrays, ShardRequest* request);
 
-// The ids of a request, table by table: lengths of pooled vectors, rows, weights.
+// The message with the ids of a request. For each table, it has the lengths of pooled vectors,
+// the rows, and the weights.
 int64_t IdsBytes(const Configuration& whole, const ShardRequest& request);
 void EncodeIds(const Configuration& whole, const ShardRequest& request, char* to);
-// Fills the arrays of a request. `own` has this host's shards, `host` names it. Not empty: what
-// is wrong with the ids.
+// Fills the arrays of a request from such a message. `own` has the shards of this host, and
+// `host` is its name for errors. Returns what is wrong with the ids, or an empty text.
 std::string DecodeIds(const Configuration& whole, const Configuration& own,
                       const std::string& host, const char* from, ShardRequest* request);
 

@@ -33,7 +33,7 @@ class UniqueIds {
     }
     return slot;
   }
-  // Adds an id without a search for an equal one.
+  // Appends an id even if there is an equal one already.
   int64_t Append(int64_t id) {
     ids_.get()[count_] = id;
     return count_++;
@@ -47,7 +47,7 @@ class UniqueIds {
   std::unique_ptr<int64_t[]> slots_, ids_;
 };
 
-// The ids that a batch has for one table, in their order.
+// The features of one table, and the number of ids that a batch has for them.
 struct TableIds {
   std::vector<size_t> features;
   int64_t count = 0;
@@ -65,7 +65,7 @@ TableIds IdsOf(const Configuration& configuration, const Batch& batch, int64_t t
   return found;
 }
 
-// Where the units of each host begin, and the end of all.
+// The first unit of each host, and then the number of all units.
 std::vector<int64_t> BeginsOf(const std::vector<int64_t>& counts) {
   std::vector<int64_t> begins(counts.size() + 1);
   for (size_t h = 0; h < counts.size(); ++h) begins[h + 1] = begins[h] + counts[h];
@@ -99,12 +99,13 @@ class TablePlanner {
   }
 
  private:
-  using Counts = std::vector<int64_t>;  // By host.
+  using Counts = std::vector<int64_t>;  // One number for each host.
 
   bool pooled() const { return mode_ != ExchangeMode::kUnpooled; }
   Bags& RequestTo(int64_t host) { return At(At(plan_->requests, host).batch.features, table_); }
 
-  // Where each occurrence of an id is an update of its own, no two of them share a row.
+  // Numbers the unique rows. Without gradient accumulation, each occurrence of an id is a
+  // separate update, so equal ids count as different rows.
   void DedupRows() {
     int64_t next = 0;
     for (const size_t f : ids_.features) {
@@ -128,7 +129,7 @@ class TablePlanner {
     }
   }
 
-  // Whether a sample has its first row of this host.
+  // Whether this is the first row of `sample` on host `owner`.
   bool IsNewUnit(int64_t owner, int64_t sample) {
     return std::exchange(At(last_sample_, owner), sample) != sample;
   }
@@ -153,7 +154,7 @@ class TablePlanner {
     }
   }
 
-  // What other hosts have of these counts.
+  // The sum of the counts of all other hosts.
   int64_t Remote(const Counts& counts) const {
     int64_t sum = 0;
     for (int64_t h = 0; h < sharding_.hosts(); ++h) sum += h == host_ ? 0 : At(counts, h);
@@ -166,7 +167,8 @@ class TablePlanner {
            Remote(units) * values;
   }
 
-  // The host that requests rows quantizes them: pooled vectors are too late for that.
+  // Chooses the mode with less traffic. Quantized tables are not pooled: rows are quantized by
+  // the host that requests them, before they are summed.
   void ChooseMode() {
     const ExchangeMode pooling =
         ids_.weighted ? ExchangeMode::kWeightedPartialPooling : ExchangeMode::kPartialPooling;
@@ -196,8 +198,9 @@ class TablePlanner {
     next_id_.resize(units.size());
   }
 
-  // Appends a row to the request to its owner, as a new unit or to the last one. Returns the
-  // unit among those of all hosts.
+  // Appends a row to the request to its owner. The row begins a new unit if `is_new` is true,
+  // else it belongs to the last unit. Returns the number of the unit among the units of all
+  // hosts.
   int64_t Append(int64_t row, bool is_new) {
     const int64_t owner = owner_of_.get()[row];
     Bags& request = RequestTo(owner);
@@ -213,7 +216,8 @@ class TablePlanner {
     for (int64_t i = 0; i < rows_.count(); ++i) unit_of_.get()[i] = Append(i, true);
   }
 
-  // The units of a feature's samples. `sample` and `id` count those of all features.
+  // Finds the units of a feature's samples. `sample` and `id` count the samples and the ids of
+  // all features of the table.
   void FillFeature(size_t f, int64_t* sample, int64_t* id) {
     const Bags& bags = batch_.features[f];
     Bags& units = plan_->units_of[f];
@@ -233,7 +237,8 @@ class TablePlanner {
     }
   }
 
-  // Owners multiply rows of pooled vectors by their weights.
+  // Allocates the units of a feature, and copies scales and weights. Pooled vectors need no
+  // weights here, because their owners have multiplied the rows by them.
   void AllocateUnits(const Bags& bags, int64_t count, Bags* units) const {
     units->samples = bags.samples;
     units->offsets = Array<int64_t>(bags.samples + 1);
@@ -264,12 +269,12 @@ class TablePlanner {
   RequestPlan* const plan_;
   const TableIds ids_;
   UniqueIds rows_;
-  const std::unique_ptr<int64_t[]> row_of_;         // By id: the unique row.
-  std::unique_ptr<int64_t[]> owner_of_, local_of_;  // By unique row.
-  std::unique_ptr<int64_t[]> unit_of_;              // By unique row, without pooling.
+  const std::unique_ptr<int64_t[]> row_of_;         // The unique row of each id.
+  std::unique_ptr<int64_t[]> owner_of_, local_of_;  // Host and local row of each unique row.
+  std::unique_ptr<int64_t[]> unit_of_;              // The unit of each row, without pooling.
   Counts rows_per_host_, vectors_per_host_, vector_ids_per_host_;
   std::vector<int64_t> vectors_of_feature_;
-  Counts last_sample_;  // The last sample with a row of this host.
+  Counts last_sample_;  // The last sample that had a row on each host.
   Counts next_unit_, next_id_;
   ExchangeMode mode_ = ExchangeMode::kUnpooled;
 };

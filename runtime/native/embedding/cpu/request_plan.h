@@ -1,7 +1,8 @@
-// Which rows or partially pooled vectors a batch requests of each host.
+// The plan of which rows or partially pooled vectors a batch requests from each host.
 //
-// A request unit of a table is a unique row; or, where that is less to send, a partially pooled
-// vector: the sum of a sample's rows on one host.
+// A request unit of a table is a unique row or a partially pooled vector, whichever needs less
+// data to be sent. A partially pooled vector is the sum of those rows of a sample that are on
+// one host.
 #pragma once
 
 #include <cstdint>
@@ -41,29 +42,31 @@ class RowSharding {
   bool by_remainder_;
 };
 
-// What the request units of a table are. The values are part of the protocol.
+// The kind of a table's request units. The values are part of the protocol (kHostProtocol).
 enum class ExchangeMode : int64_t { kUnpooled, kPartialPooling, kWeightedPartialPooling };
 
-// What one host requests of another. Each table is a feature of `batch`, each unit a sample of
-// it. The ids are rows of the other host's shard.
+// The request of one host to another. Each table is a feature of `batch`, and each unit is a
+// sample of that feature. The ids are rows of the other host's shard.
 struct ShardRequest {
-  std::vector<ExchangeMode> modes;  // By table.
+  std::vector<ExchangeMode> modes;  // One for each table.
   Batch batch;
 };
 
-// The bytes of an id in a message: as few as the table's size allows.
+// The bytes of an id in a message: 4 if all rows of the table fit in int32, else 8.
 int64_t IdBytes(const TableConfig& table);
-// The bytes of one table in a message: lengths of pooled vectors, ids, weights.
+// The bytes of one table in a message. They are the lengths of pooled vectors, the ids, and the
+// weights.
 int64_t RequestBytes(ExchangeMode mode, int64_t units, int64_t ids, int64_t id_bytes);
 
-// What a batch requests, and where its samples find the replies.
+// The requests of a batch, and the units of the replies that each of its samples consists of.
 struct RequestPlan {
   RequestPlan(const Configuration& configuration, int64_t hosts, Mode mode);
 
-  std::vector<ShardRequest> requests;  // By host.
-  // By table and host: the number of units of the hosts before it; last, of all hosts.
+  std::vector<ShardRequest> requests;  // One for each host.
+  // begins[table][host] is the number of the table's units from the hosts before `host`. The
+  // last element for each table is the number of units from all hosts.
   std::vector<std::vector<int64_t>> begins;
-  // By feature: the units that make each sample.
+  // For each feature, the units whose combination is each sample.
   std::vector<Bags> units_of;
 };
 

@@ -13,9 +13,9 @@ namespace opwright::embedding {
 namespace {
 
 using Buffer = Exchange::Buffer;
-using Buffers = std::vector<Buffer>;  // By host.
+using Buffers = std::vector<Buffer>;  // One for each host.
 
-constexpr int64_t kRefusalBytes = 8;  // After rows and gradients.
+constexpr int64_t kRefusalBytes = 8;  // The refusal flag behind rows and gradients.
 
 const char* NameOf(Combiner combiner) {
   switch (combiner) {
@@ -26,7 +26,8 @@ const char* NameOf(Combiner combiner) {
   return "unknown";
 }
 
-// As long as the features are many, which all hosts have alike.
+// The combiners of all features, one character each. All hosts have the same number of
+// features, so their texts have the same length.
 std::string CombinersOf(const Batch& batch) {
   std::string combiners;
   for (const Bags& bags : batch.features) combiners += static_cast<char>(bags.combiner);
@@ -48,14 +49,15 @@ SharedRef ShardRequestQueue::Make(std::shared_ptr<const Batch> batch) const {
 Status ShardRequestQueue::EnsureHandshake() {
   std::lock_guard<std::mutex> lock(agreement_mutex_);
   if (agreement_) return *agreement_;
-  // Others may have begun when this throws: it is not tried again.
+  // If the handshake throws, later calls return this error. It cannot be repeated, because
+  // other hosts may already have sent their part.
   agreement_ =
       ResourceExhaustedError("no memory to compare configurations; start all hosts again");
   agreement_ = Handshake(exchange_.get(), whole_);
   return *agreement_;
 }
 
-// If it throws, it has queued nothing.
+// Appends a batch to the queue and numbers it. If it throws, it has queued nothing.
 void ShardRequestQueue::Queue(const SharedRef& batch) {
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(batch);
@@ -89,8 +91,8 @@ void ShardRequestQueue::Refuse(const Status& why) {
   }
 }
 
-// Other hosts wait for a batch that this one can neither bring nor refuse, until they time
-// out.
+// Makes all later batches fail, because this host can neither submit nor refuse a batch. Other
+// hosts wait for that batch until they time out.
 void ShardRequestQueue::Break(const char* why) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (broken_.ok()) broken_ = ResourceExhaustedError(why);
@@ -110,7 +112,7 @@ void ShardRequestQueue::Drop(SharedRef batch) {
   }
 }
 
-// Its result is not used here.
+// Refuses a batch in its next exchange. The result of that exchange does not matter here.
 void ShardRequestQueue::AnnounceDrop(SharedBatch* batch) const {
   if (!batch->ended_.get().ok()) return;
   const Status why = FailedPreconditionError("the step that it is part of has failed there");
@@ -165,7 +167,8 @@ Status ShardRequestQueue::AllToAllLocked(SharedBatch* batch, Channel channel, co
   return BroadcastRefusal(batch, refused, own);
 }
 
-// If a host refuses a batch, it says why to all others.
+// If any host has refused the batch, the refusing hosts send their reasons to all others.
+// Returns an error with these reasons, or success if no host has refused.
 Status ShardRequestQueue::BroadcastRefusal(SharedBatch* batch, const std::vector<bool>& refused,
                                            const Status& own) const {
   if (std::find(refused.begin(), refused.end(), true) == refused.end()) return {};
@@ -207,7 +210,8 @@ void ShardRequestQueue::Work() {
                                         exchange_->Describe(host()));
       }
       lock.lock();
-      // Others may have got through: from here on they are at another batch than this one.
+      // Unless all hosts have dropped the batch, some of them may have completed this exchange.
+      // They are then at another batch than this host, so later exchanges cannot work.
       if (broken_.ok() && !batch->over_) broken_ = status;
     }
     batch->end_.set_value(std::move(status));
@@ -251,7 +255,8 @@ Status ShardRequestQueue::ExchangeRequests(SharedBatch* batch) {
   return {};
 }
 
-// By host: how much it requests of this one. An error if a host refuses the batch.
+// Exchanges the headers: how much each host requests from this one. Returns an error if a host
+// refuses the batch.
 Status ShardRequestQueue::ExchangeHeaders(SharedBatch* batch,
                                           std::vector<RequestHeader>* headers) const {
   const size_t tables = whole_.tables.size();
@@ -286,7 +291,7 @@ Status ShardRequestQueue::CompareModes(const SharedBatch& batch,
   return {};
 }
 
-// Sends the ids of all requests. Those of this host stay where they are.
+// Exchanges the ids of all requests. The request of this host to itself is not sent.
 Status ShardRequestQueue::ExchangeIds(const SharedBatch& batch,
                                       std::vector<ShardRequest>* incoming) const {
   Buffers out, in;
@@ -307,8 +312,8 @@ Status ShardRequestQueue::ExchangeIds(const SharedBatch& batch,
   return {};
 }
 
-// All hosts have the same headers, so all find a difference here or none does. Which features
-// it is about, they tell each other then.
+// Compares the combiners of all hosts. If fingerprints in the headers differ, every host finds
+// that. All hosts then exchange their combiners, so that the error can name the features.
 Status ShardRequestQueue::CompareCombiners(const SharedBatch& batch,
                                            const std::vector<RequestHeader>& headers) const {
   const auto differs = [&](const RequestHeader& one) {

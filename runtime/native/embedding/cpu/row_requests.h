@@ -1,4 +1,4 @@
-// The requests of batches to the hosts that own their rows, in the order of the batches.
+// The queue of requests that batches make to the hosts that own their rows.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@
 
 namespace opwright::embedding {
 
-// A batch whose rows lie on several hosts. ShardRequestQueue exchanges its requests, rows and
-// gradients, and keeps here how far that is.
+// A batch whose rows are on several hosts. ShardRequestQueue exchanges its requests, rows and
+// gradients, and keeps the progress in this object.
 class SharedBatch : public PreparedBatch {
  public:
   SharedBatch(std::shared_ptr<const Batch> batch, RequestPlan plan)
       : PreparedBatch(std::move(batch)), plan_(std::move(plan)) {}
 
   const RequestPlan& plan() const { return plan_; }
-  int64_t number = -1;  // Among those of this host.
-  // Until the update: by host, the gradients of the units that it requested.
+  int64_t number = -1;  // Counts the batches of the queue. It is the same on all hosts.
+  // For each host, the gradients of the units that it requested. They are used by the update.
   std::vector<Exchange::Buffer> gradients;
 
   bool over() const override { return over_; }
@@ -42,39 +42,42 @@ class SharedBatch : public PreparedBatch {
  private:
   friend class ShardRequestQueue;
 
-  RequestPlan plan_;                                    // Its requests: until they are sent.
-  std::vector<std::shared_ptr<const Batch>> incoming_;  // By host: its requests.
-  Status refused_;                                      // Why this host did not take it.
-  std::promise<Status> end_;                            // Of the exchange.
+  RequestPlan plan_;  // Its `requests` are removed once they have been sent.
+  std::vector<std::shared_ptr<const Batch>> incoming_;  // The request of each host to this one.
+  Status refused_;            // Why this host refuses the batch, if it does.
+  std::promise<Status> end_;  // The result of the exchange of requests.
   const std::shared_future<Status> ended_{end_.get_future()};
   std::mutex mutex_;
-  std::vector<PreparedRef> prepared_;  // Of `incoming_`.
-  std::mutex transfer_mutex_;          // Of rows and gradients, which come one by one.
-  bool looked_up_ = false;
-  std::atomic<bool> over_{false};  // A host has refused it, and so have all.
+  std::vector<PreparedRef> prepared_;  // The batches of `incoming_`, prepared.
+  // Held during an exchange of rows or gradients: a batch has one such exchange at a time.
+  std::mutex transfer_mutex_;
+  bool looked_up_ = false;         // Whether its rows have been exchanged.
+  std::atomic<bool> over_{false};  // Whether a host has refused the batch.
 };
 using SharedRef = std::shared_ptr<SharedBatch>;
 
 // Exchanges the requests of one batch after the other, in the order of the calls and in the
 // background. Only a caller that needs the replies waits.
 //
-// With its counts, its rows and its gradients a host says whether it goes on with a batch. If
-// one host refuses, all of them drop the batch: the refusing host sends the reason, and the
-// next batch follows.
+// Each message of counts, rows or gradients tells whether its host refuses the batch. If one
+// host refuses a batch, all hosts drop it. The refusing host then sends the reason, and the
+// hosts continue with the next batch.
 class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue> {
  public:
-  // `own` is what this host has of the tables of `whole`.
+  // `whole` has all tables, and `own` has the shards of this host.
   ShardRequestQueue(std::shared_ptr<Exchange> exchange, const Configuration& whole,
                     const Configuration& own, const std::vector<RowSharding>& shardings);
 
-  // Waits for all hosts, the first time, and compares their configurations with this one.
+  // The first call waits for all hosts and compares their configurations. All calls return the
+  // result of that.
   Status EnsureHandshake();
 
-  // Queues the requests of a batch. If it throws std::bad_alloc, it has queued nothing, and
-  // the caller refuses the batch. Otherwise hosts would go on with different batches.
+  // Queues the requests of a batch. If it throws std::bad_alloc, it has queued nothing, and the
+  // caller must refuse the batch. Otherwise the hosts would exchange requests of different
+  // batches.
   SharedRef Submit(ExecutionContext* exec, std::shared_ptr<const Batch> batch);
 
-  // Says instead that this host's program failed to bring the batch.
+  // Queues a refusal in place of the next batch, which this host's program failed to submit.
   void Refuse(const Status& why);
   // Drops a batch on all hosts, once its requests have been exchanged.
   void Drop(SharedRef batch);
@@ -82,8 +85,8 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
   int64_t RateBytes() const {
     return static_cast<int64_t>(whole_.tables.size() * sizeof(float));
   }
-  // Buffers for the values of incoming and of outgoing requests. Each has `more` bytes and the
-  // refusal of AllToAll behind them.
+  // Allocates buffers for the values of incoming and of outgoing requests. Behind the values,
+  // each buffer has `more` bytes, and the refusal flag of AllToAll.
   void AllocateBuffers(const SharedBatch& batch, int64_t more,
                        std::vector<Exchange::Buffer>* incoming,
                        std::vector<Exchange::Buffer>* outgoing) const;
@@ -92,8 +95,8 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
                   const std::vector<Exchange::Buffer>& out,
                   const std::vector<Exchange::Buffer>& in) const;
 
-  // Awaits the requests of all hosts in their batches of the same number. `store` prepares
-  // them.
+  // Waits until the requests of the batch have been exchanged. Sets `incoming` to the requests
+  // of all hosts, which `store` has prepared.
   Status AwaitIncoming(ExecutionContext* exec, SharedBatch* batch, TableStore* store,
                        const std::vector<PreparedRef>** incoming) const;
 

@@ -1,4 +1,5 @@
-// The inner loops over rows, compiled once per instruction set and chosen at run time.
+// The inner loops over rows of a table. They are compiled once for each instruction set, and
+// chosen at run time.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,8 @@
 
 namespace opwright::embedding {
 
-// Where the rows of a table are: their weights, and their slots, those of one row after each
-// other, `dimension` floats each or, of a row-wise rule, one. Strides are floats from row to
-// row.
+// The layout of a table. The slots of a row are adjacent. Each slot has `dimension` floats, or
+// one float if the rule is row-wise. A stride is the number of floats from one row to the next.
 struct TableRows {
   float* weights;
   int64_t stride;
@@ -22,43 +22,45 @@ struct TableRows {
   int64_t dimension;
 };
 
-// What lookups read of a table.
+// The part of a table that lookups read.
 struct TableLookup {
   const float* table;
   int64_t stride, dimension;
-  bool cache_resident;  // The table is so small that its rows are in a cache of the core,
-                        // mostly.
-  const Quantization* quantization;  // Or null.
+  // Whether the table is so small that most of its rows are in a cache of the CPU core.
+  bool cache_resident;
+  const Quantization* quantization;  // Null if rows are not quantized.
 };
 
-// Samples `first` to `end` of a feature:
+// A lookup of samples `first` to `end` of a feature:
 // out[s] = scales[s] * sum of per_sample_weights[i] * row indices[i], for i from offsets[s] to
-// offsets[s + 1]. Without offsets each has one id, and neither weights nor scales.
+// offsets[s + 1] - 1. If `offsets` is null, sample s has the id indices[s] only, and there are
+// no weights and no scales.
 struct LookupCall : TableLookup {
-  const int64_t* offsets = nullptr;  // Or null.
+  const int64_t* offsets = nullptr;
   const int64_t* indices = nullptr;
-  const float* per_sample_weights = nullptr;  // Or null: ones.
-  const float* scales = nullptr;              // Or null: ones.
+  const float* per_sample_weights = nullptr;  // Null if all are 1.
+  const float* scales = nullptr;              // Null if all are 1.
   int64_t first = 0, end = 0;
-  float* out = nullptr;    // Rows of `dimension`,
-  int64_t out_stride = 0;  // so many floats from row to row.
-  bool streaming = false;  // The output does not stay in the caches anyway.
+  float* out = nullptr;    // The rows of the output, with `dimension` floats each.
+  int64_t out_stride = 0;  // The number of floats from one row of the output to the next.
+  bool streaming = false;  // Whether the output is so large that it leaves the caches anyway.
 };
 
-// Updates of different rows. Those of one row are summed, or made one after the other.
+// An update of different rows. `accumulate` is whether the contributions to a row are summed.
+// Otherwise the row is updated once for each of them, in their order.
 struct UpdateCall {
   TableRows table;
   int64_t count;
   const int64_t* rows;
-  const int32_t* offsets;  // [count + 1], into contributions.
+  const int32_t* offsets;  // [count + 1]. The index of each row's first contribution.
   const Contribution* contributions;
   bool accumulate;
   const Hyper* hyper;
-  double* sum;  // [dimension], to work in.
+  double* sum;  // Scratch memory, [dimension].
 };
 
-// Updates of rows `first` to `end` with a gradient of zero, but for those whose bit in
-// `touched` is set.
+// An update of rows `first` to `end` with a gradient of zero. Rows whose bit in `touched` is
+// set are left out.
 struct RestCall {
   TableRows table;
   int64_t first, end;
@@ -68,22 +70,25 @@ struct RestCall {
 
 struct RowKernels {
   void (*lookup)(const LookupCall&);
-  void (*update[kOptimizers])(const UpdateCall&);  // Null where there is no rule.
+  // Functions for each optimizer. They are null for an optimizer without a rule.
+  void (*update[kOptimizers])(const UpdateCall&);
   void (*rest[kOptimizers])(const RestCall&);
-  // Whether all of `rows` times `width` values are, `stride` from row to row.
+  // Whether all values are in a range. There are `rows` rows of `width` values, `stride` floats
+  // from one row to the next.
   bool (*within)(Range range, int64_t rows, int64_t stride, int64_t width, const float* values);
 };
 
-// Of the instruction set in use (see base/isa.h).
+// The functions for the instruction set in use (see base/isa.h).
 const RowKernels& SelectRowKernels();
 
-// Refuses gradients, by feature, that are not finite.
+// Returns an error if a gradient is not finite. There is one array of gradients for each
+// feature.
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
                    const std::vector<const float*>& gradients);
 
-// Makes each float the one with these bits.
+// Sets each float to the one with these bits.
 void FillWithBits(uint32_t bits, int64_t count, float* to);
-// The first value that is outside of a range.
+// Finds the first value that is outside of a range.
 std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t count,
                                    const float* values);
 

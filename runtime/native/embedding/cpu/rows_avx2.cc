@@ -1,4 +1,4 @@
-// AVX2 and FMA.
+// The row loops for AVX2 with FMA.
 #define OPWRIGHT_VECTOR_BYTES 32
 #define OPWRIGHT_ACCUMULATORS 8
 #define OPWRIGHT_PREFETCH_LEVEL 1
@@ -9,6 +9,6 @@
 
 namespace opwright::embedding {
 extern const RowKernels rows_avx2;
-// Known when compiled: nothing here may run where the processor lacks the instructions.
+// A constant, because no code of this file may run on a processor that lacks the instructions.
 constexpr RowKernels rows_avx2 = MakeRowKernels();
 }  // namespace opwright::embedding

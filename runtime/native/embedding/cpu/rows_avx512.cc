@@ -1,8 +1,9 @@
-// AVX-512 (F, BW, DQ, VL).
+// The row loops for AVX-512 (F, BW, DQ, VL).
 #define OPWRIGHT_VECTOR_BYTES 64
 #define OPWRIGHT_ACCUMULATORS 8
-// The sums of some 16 KiB of rows take as long as memory does, so no line comes too late. L2
-// can hold that much in addition to the rows. L1 has too few requests under way.
+// To sum about 16 KiB of rows takes as long as memory takes to answer a request. No cache line
+// therefore arrives too late. L2 has space for 16 KiB of prefetched rows besides the other
+// data. Rows are not prefetched into L1, because it can have too few requests under way.
 #define OPWRIGHT_PREFETCH_LEVEL 2
 #define OPWRIGHT_PREFETCH_BYTES (16 << 10)
 #define OPWRIGHT_PREFETCH_ROWS 48
@@ -11,6 +12,6 @@
 
 namespace opwright::embedding {
 extern const RowKernels rows_avx512;
-// Known when compiled: nothing here may run where the processor lacks the instructions.
+// A constant, because no code of this file may run on a processor that lacks the instructions.
 constexpr RowKernels rows_avx512 = MakeRowKernels();
 }  // namespace opwright::embedding

@@ -1,10 +1,14 @@
-// The bodies of RowKernels. Included by one file per instruction set, which is compiled with
-// its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
-// many of them a sum may fill. Lookups prefetch rows OPWRIGHT_PREFETCH_BYTES, but no more than
-// OPWRIGHT_PREFETCH_ROWS, ahead of the sums, into the level OPWRIGHT_PREFETCH_LEVEL of the
-// cache. OPWRIGHT_WAITS_FOR_PAGES: whether the processor waits with all that follows a request
-// until it knows the page, but for requests that follow at once, which then come in groups. All
-// of it has internal linkage.
+// The functions of RowKernels. One file for each instruction set includes this one and is
+// compiled with the flags of that instruction set. All functions have internal linkage, so that
+// the files do not share them. The including file defines:
+//   OPWRIGHT_VECTOR_BYTES     The width of a vector.
+//   OPWRIGHT_ACCUMULATORS     The most vectors that the sum of a sample may fill.
+//   OPWRIGHT_PREFETCH_BYTES   Lookups prefetch rows this many bytes ahead of the sums,
+//   OPWRIGHT_PREFETCH_ROWS    but at most this many rows ahead,
+//   OPWRIGHT_PREFETCH_LEVEL   into this level of the cache.
+//   OPWRIGHT_WAITS_FOR_PAGES  Whether a TLB miss stalls the processor. It then overlaps only
+//                             misses of instructions that are close together, so that rows'
+//                             first cache lines are prefetched in groups.
 #include <type_traits>
 #include <utility>
 
@@ -23,16 +27,18 @@ using V = typename Simd<float, N>::V;
 constexpr int64_t kLine = 64;
 constexpr bool kWaitsForPages = OPWRIGHT_WAITS_FOR_PAGES;
 
-// Functions of the standard library may be shared with code for other processors.
+// Used in place of std::min and std::max. The linker might keep a copy of these that was
+// compiled for another instruction set.
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// Whether every row begins with a line.
+// Whether every row begins at the start of a cache line.
 inline bool Aligned(const float* table, int64_t stride) {
   return reinterpret_cast<uintptr_t>(table) % kLine == 0 && stride * 4 % kLine == 0;
 }
 
-// The most lines that hold as many floats, which begin with a line or anywhere.
+// The most cache lines that this many floats can lie in. `aligned` is whether they begin at the
+// start of a line.
 inline int64_t CacheLinesOf(int64_t floats, bool aligned) {
   constexpr int64_t kFloats = kLine / sizeof(float);
   return aligned ? (floats + kFloats - 1) / kFloats : (floats + kFloats - 2) / kFloats + 1;
@@ -42,7 +48,8 @@ inline int64_t CacheLinesOf(int64_t floats, bool aligned) {
 template <int kLevel>
 inline void Prefetch(const void* at) {
   __builtin_prefetch(at, 0, 4 - kLevel);
-  // GCC takes a function that does nothing else for one without effect, and leaves it out.
+  // Without this, GCC removes calls of functions that only prefetch, because it considers them
+  // to have no effect.
   asm volatile("");
 }
 
@@ -52,13 +59,15 @@ inline void PrefetchLines(const float* from, int64_t lines) {
   for (int64_t i = 0; i < lines; ++i) Prefetch<kLevel>(data + i * kLine);
 }
 
-// The prefetch distance in rows, from a distance in bytes. It keeps memory busy, and prefetched
-// rows are still in the cache when they are summed. Measured, and flat around these values.
+// The prefetch distance in rows, from a distance in bytes. It is long enough to keep memory
+// busy. It is short enough for prefetched rows to be in the cache still when they are summed.
+// The values were measured. The time changes little around them.
 inline int64_t PrefetchDistance(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
   return Min(most, Max(least, bytes / row_bytes));
 }
 
-// floorf, inlined with every instruction set; values beyond int32 have no fraction.
+// floorf, written out so that it is inlined with every instruction set. Floats beyond the range
+// of int32 have no fraction and are returned as they are.
 inline float Floor(float x) {
   const float whole = static_cast<float>(static_cast<int32_t>(x));
   const float below = whole > x ? whole - 1 : whole;
@@ -80,23 +89,23 @@ struct Quantized {
     float values[N];
     for (int i = 0; i < N; ++i) {
       const float x = rules::Between(lower, upper, from[i]);
-      // The last bucket's value is rounded, and may not leave the limits by that.
+      // Rounding may put the value of the last bucket above the upper limit.
       values[i] = rules::Min(upper, Floor((x - lower) / step + 0.5f) * step + lower);
     }
     return Get<float, N>(values);
   }
 };
 
-// Prefetches rows before they are summed. Memory is busiest with requests spread evenly among
-// the sums: cache lines of columns `from` to `from + end` of the row `rows` ids later. The
-// processor overlaps the misses within a window of instructions. A row should therefore take
-// few instructions, and no branches.
+// Prefetches rows before they are summed. Memory is used best if requests are spread evenly
+// among the sums. Each step of a sum therefore prefetches the same columns of the row that is
+// `rows` ids later. The processor overlaps the misses within a window of instructions. A row
+// should therefore take few instructions, and no branches.
 template <int kLevel, bool kAligned>
 struct Prefetcher {
-  static constexpr int64_t kAtOnce = 16;  // Pages.
+  static constexpr int64_t kAtOnce = 16;  // The number of rows whose pages are one group.
   int64_t rows, ids_end;
 
-  // Loads the TLB entries of the next rows: prefetches their first cache lines.
+  // Loads the TLB entries of the next rows, by prefetching their first cache lines.
   void WarmTlb(const LookupCall& call, int64_t i) const {
     const int64_t end = Min(ids_end, i + rows + kAtOnce);
     for (int64_t next = i == call.first ? i : i + rows; next < end; ++next) {
@@ -112,7 +121,8 @@ struct Prefetcher {
   }
 };
 
-// Calls visit(number of columns, first column) over a row.
+// Calls visit(number of columns, first column) for all columns of a row, N columns at a time.
+// The remaining columns are visited with smaller powers of 2.
 template <int N, class Visit>
 inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
   if constexpr (N > 0) {
@@ -123,10 +133,10 @@ inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
   }
 }
 
-// kVectors sums of N columns each, but that the last ones begin at column `last`: they may
-// share columns with what is before them, whose sums are the same twice. Loops over the sums
-// are unrolled before anything else: to GCC they are an array in memory as long as one of them
-// is a loop.
+// kVectors sums of N columns each. The last vector begins at column `last`. It may share
+// columns with the vector before it, whose sums are then computed twice with the same results.
+// Loops over the sums are always unrolled. GCC keeps `of` in memory, not in registers, if even
+// one loop is not unrolled.
 template <int N, int kVectors>
 struct Sums {
   V<N> of[kVectors];
@@ -150,9 +160,9 @@ struct Sums {
   }
 };
 
-// Calls visit(N, kVectors, first column, last) for all columns of a row: with all sums that
-// there are registers for, and then kLast vectors. The last vector has all its columns. kLast
-// is negative if there are fewer columns than a vector has.
+// Calls visit(N, kVectors, first column, last) for all columns of a row. Each call but the last
+// one has as many vectors as there are registers for sums. The last call has kLast vectors, all
+// of them complete. kLast is negative if the row has fewer columns than a vector.
 template <int kLast, class Visit>
 inline void Parts(int64_t dimension, Visit&& visit) {
   using One = std::integral_constant<int, 1>;
@@ -174,7 +184,8 @@ inline void Parts(int64_t dimension, Visit&& visit) {
   }
 }
 
-// Columns of a sample, from `from` on. A function of its own has all registers for its loop.
+// Sums the columns of a sample from column `from` on. It is not inlined, because its loop needs
+// all registers.
 template <bool kWeighted, int N, int kVectors, class Read, class Prefetcher>
 __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
                                    const Prefetcher& prefetcher, int64_t sample, int64_t from,
@@ -195,7 +206,8 @@ __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
       const float factor = kWeighted ? *weight++ : 1.f;
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        // Its address is one register's and the row's.
+        // The address has two parts: a register that is constant in the loop, and the row's
+        // offset.
         const auto value =
             read.template Row<N>((v < kVectors - 1 ? table + v * N : table_last) + row);
         sums.of[v] += kWeighted ? factor * value : value;
@@ -221,8 +233,8 @@ void Bags(const LookupCall& call, const Read& read, const Prefetcher& prefetcher
   }
 }
 
-// Samples that have one id each. What a call says is read once: of many short rows that would
-// be half of all instructions.
+// Looks up samples that have one id each. It copies the members of `call` to variables. For
+// many short rows, reading them again for each row would be half of all instructions.
 template <int kLast, class Read, class Prefetcher>
 void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   const float* const table = call.table;
@@ -230,7 +242,7 @@ void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetc
   const int64_t stride = call.stride, dimension = call.dimension, out_stride = call.out_stride;
   const int64_t first = call.first, end = call.end, rows = prefetcher.rows;
   const bool streaming = call.streaming;
-  // More lines than one of a row keep memory busy by themselves.
+  // Rows of several cache lines keep memory busy without groups of pages.
   const bool pages = kWaitsForPages && dimension * static_cast<int64_t>(sizeof(float)) <= kLine;
   float* out = call.out + first * out_stride;
   for (int64_t i = first; i < end; ++i, out += out_stride) {
@@ -251,7 +263,7 @@ void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetc
   }
 }
 
-// How many ids a sample has, and whether their rows are multiplied.
+// The number of ids of a sample, and whether they have weights.
 enum class Ids { kOne, kAny, kWeighted };
 
 template <Ids kIds, int kLast, class Read, class Prefetcher>
@@ -324,7 +336,8 @@ void Lookup(const LookupCall& given) {
   if (call.streaming) EndStreaming();
 }
 
-// N columns of a row, with the gradients g; slot i is `dimension` floats behind the one before.
+// Updates N columns of a row with the gradients g. Slot i begins `i * dimension` floats behind
+// `slots`.
 template <class Rule, int N>
 inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* weights,
                   float* slots, int64_t dimension) {
@@ -347,8 +360,8 @@ inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* weig
   }
 }
 
-// Gradients of a row: `Take<N>(k, to)` writes those of columns k to k + N. Vectors are spelt
-// out: GCC makes them of single values.
+// The gradient of a row. `Take<N>(k, to)` writes the gradients of columns k to k + N - 1. The
+// code uses a vector explicitly, because GCC otherwise assembles it from single values.
 template <class F>
 struct Scaled {
   F coefficient;
@@ -379,7 +392,8 @@ struct NoGradient {
   }
 };
 
-// Over the columns of a row. Sums of several columns at a time are vectors.
+// The mean of the squared gradient over the columns of a row. It computes kLanes sums at a
+// time, so that GCC can use vectors.
 template <class Rule, class Gradient>
 inline double MeanSquare(const Step<Rule>& step, const Gradient& gradient, int64_t dimension) {
   double squares[kLanes] = {};
@@ -397,7 +411,7 @@ inline double MeanSquare(const Step<Rule>& step, const Gradient& gradient, int64
   return sum / static_cast<double>(dimension);
 }
 
-// Of a row-wise rule: the slots of the row, and then its weights.
+// Applies a row-wise rule to a row: first to the slots of the row, then to its weights.
 template <class Rule, class Gradient>
 inline void ApplyRowRule(const Step<Rule>& step, float* weights, float* slots,
                          int64_t dimension, const Gradient& gradient) {
@@ -433,8 +447,8 @@ inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row
   }
 }
 
-// What one row of an update is made of in memory: its weights and its slots, which may follow
-// them, and the first of its gradients.
+// The cache lines that the update of one row needs: those of its weights, of its slots, and of
+// the first of its gradients. The slots may directly follow the weights (`interleaved`).
 struct UpdateLines {
   explicit UpdateLines(const UpdateCall& from, int64_t slots_size)
       : call(from),
@@ -472,8 +486,8 @@ struct UpdateLines {
   const int64_t weights, slots, gradient;
 };
 
-// Prefetches the rows of an update. Rows of one cache line are prefetched in blocks, whatever
-// the processor.
+// Prefetches the rows of an update. They are prefetched in blocks if a TLB miss does not stall
+// the processor, or if a row has one cache line at most.
 class UpdatePrefetcher {
  public:
   explicit UpdatePrefetcher(const UpdateLines& lines)
@@ -482,15 +496,15 @@ class UpdatePrefetcher {
         rows_(in_blocks_ ? PrefetchDistance(64 << 10, lines.row_bytes, 8, 256)
                          : PrefetchDistance(8 << 10, lines.row_bytes, 4, kAtOnce)) {}
 
-  // Before the update of row i.
+  // Must be called before the update of row i.
   void operator()(int64_t i) {
     const int64_t count = lines_.call.count;
     if (in_blocks_) {
-      // Into L2. No row is updated before its block is prefetched.
+      // Prefetches a block into L2 before the first of its rows is updated.
       if (i == prefetched_) PrefetchUntil<2>(Min(count, i + rows_));
       return;
     }
-    // A few rows ahead, into L1: memory works while rows are updated.
+    // Prefetches a few rows ahead, into L1, so that memory is busy while rows are updated.
     if (i % kAtOnce == 0) {
       const int64_t end = Min(count, i + 2 * kAtOnce);
       for (int64_t next = i == 0 ? 0 : i + kAtOnce; next < end; ++next) {
@@ -501,7 +515,7 @@ class UpdatePrefetcher {
   }
 
  private:
-  static constexpr int64_t kAtOnce = 32;  // Rows, of whose pages.
+  static constexpr int64_t kAtOnce = 32;  // The number of rows whose pages are one group.
 
   template <int kLevel>
   void PrefetchUntil(int64_t until) {

@@ -1,4 +1,4 @@
-// What every processor has.
+// The row loops for processors without AVX2.
 #define OPWRIGHT_VECTOR_BYTES 16
 #define OPWRIGHT_ACCUMULATORS 8
 #define OPWRIGHT_PREFETCH_LEVEL 1
@@ -9,6 +9,6 @@
 
 namespace opwright::embedding {
 extern const RowKernels rows_portable;
-// Known when compiled: nothing here may run where the processor lacks the instructions.
+// A constant, as in the files for the other instruction sets.
 constexpr RowKernels rows_portable = MakeRowKernels();
 }  // namespace opwright::embedding
