@@ -1,4 +1,5 @@
-// Ids in each form as bags, what combiners divide by, and everything that is refused.
+// Tests how ids in each form become bags, the scales of combiners, and all inputs that are
+// refused.
 #include "embedding/batch.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 
-// A table of 10 rows, and a feature of so many samples.
+// A configuration with a table of 10 rows, and a feature whose output has this shape.
 Configuration Of(const std::vector<int64_t>& shape) {
   Configuration made;
   made.tables.resize(1);
@@ -24,7 +25,7 @@ Configuration Of(const std::vector<int64_t>& shape) {
   return made;
 }
 
-// What Lookups view.
+// The arrays that a Lookups object views.
 struct Given {
   Lookups::Form form = Lookups::Form::kDense;
   std::vector<int64_t> where = {}, ids = {};
@@ -82,7 +83,7 @@ TEST(Batch, NarrowIdsAndWeights) {
   EXPECT(bags.per_sample_weights[0] == 2 && bags.per_sample_weights[1] == 0.5f);
 }
 
-// In the order in which they came.
+// The ids of a sample keep their order.
 TEST(Batch, IdsOfSamples) {
   const Bags bags =
       Made(Of({4}), {kSamples, {2, 0, 2, 0, 2}, {5, 6, 7, 8, 9}, {1, 2, 3, 4, 5}});
@@ -93,16 +94,17 @@ TEST(Batch, IdsOfSamples) {
 
 TEST(Batch, IdsOfRowSplits) {
   IdsAre(Made(Of({3}), {kSplits, {0, 2, 2, 3}, {5, 6, 7}}), {{5, 6}, {}, {7}});
-  // Rows that are sequences: the ids of each go to its samples, those beyond its end nowhere.
+  // Each row is a sequence. Its ids become the samples of the sequence. Ids beyond the end of
+  // the sequence are dropped.
   IdsAre(Made(Of({2, 2}), {kSplits, {0, 3, 4}, {5, 6, 7, 8}}), {{5}, {6}, {8}, {}});
   IdsAre(Made(Of({2, 2}), {kSplits, {0, 3, 3, 4, 4}, {5, 6, 7, 8}}), {{5, 6, 7}, {}, {8}, {}});
 }
 
 TEST(Batch, IdsOfIndices) {
   IdsAre(Made(Of({3}), {kIndices, {2, 0, 2}, {5, 6, 7}, {}, 1}), {{6}, {}, {5, 7}});
-  // A column beyond the output's shape is a place within a sample.
+  // A column beyond the output's shape is the position within a sample.
   IdsAre(Made(Of({3}), {kIndices, {2, 9, 0, 7, 2, 1}, {5, 6, 7}, {}, 2}), {{6}, {}, {5, 7}});
-  // The last dimension of several is a sequence's.
+  // If there are several dimensions, the last one is the length of a sequence.
   IdsAre(Made(Of({2, 2}), {kIndices, {1, 1, 0, 2, 0, 0}, {5, 6, 7}, {}, 2}),
          {{7}, {}, {}, {5}});
 }
@@ -111,7 +113,7 @@ TEST(Batch, Combiners) {
   const Given given{kSplits, {0, 2, 2, 3}, {5, 6, 7}, {1, 3, 0.5}};
   const Bags mean = Made(Of({3}), given, Combiner::kMean);
   EXPECT_EQ(mean.scales[0], 0.25f);
-  EXPECT_EQ(mean.scales[1], 0.f);  // Of nothing.
+  EXPECT_EQ(mean.scales[1], 0.f);  // The sample has no ids.
   EXPECT_EQ(mean.scales[2], 2.f);
   const Bags root = Made(Of({3}), given, Combiner::kSqrtN);
   EXPECT_EQ(root.scales[0], static_cast<float>(1 / std::sqrt(10.)));
@@ -122,7 +124,7 @@ TEST(Batch, Combiners) {
   EXPECT_EQ(Made(Of({3}), ones, Combiner::kMean).scales[0], 0.5f);
   EXPECT_EQ(Made(Of({3}), ones, Combiner::kSqrtN).scales[0],
             static_cast<float>(1 / std::sqrt(2.)));
-  // Weights that are no weight at all.
+  // The weights of a sample have a sum of 0.
   const Given zero{kSplits, {0, 2, 2, 3}, {5, 6, 7}, {1, -1, 0}};
   EXPECT_EQ(Made(Of({3}), zero, Combiner::kMean).scales[0], 0.f);
   EXPECT_EQ(Made(Of({3}), zero, Combiner::kSqrtN).scales[2], 0.f);
@@ -205,13 +207,14 @@ TEST(Batch, BrokenWeightsAreRefused) {
   refuse({1}, Combiner::kSum, "there are 1 weights and 3 ids");
   refuse({1, 1, NAN}, Combiner::kSum, "weights must be finite, weight 2 is nan");
   refuse({HUGE_VAL, 1, 1}, Combiner::kSum, "weight 0 is inf");
-  refuse({1, 1e39, 1}, Combiner::kSum, "weight 1 is inf");  // In float32.
-  // Divided by next to nothing.
+  refuse({1, 1e39, 1}, Combiner::kSum, "weight 1 is inf");  // 1e39 is infinite in float32.
+  // The divisors are so small that the quotients are not finite.
   refuse({1e30, -1e30, 1e-10}, Combiner::kMean, "the weights of sample 0 combine to 1.0000");
   refuse({1e-45, 0, 0}, Combiner::kMean, "the weights of sample 0 combine to 1.4");
 }
 
-// Of a table of three features a row, shared by inputs.
+// A num_features configuration. Its table has `features` features in each row, which several
+// inputs may fill.
 Configuration Legacy(int64_t batch, int64_t features) {
   Configuration made;
   made.tables.resize(1);
@@ -225,7 +228,8 @@ Configuration Legacy(int64_t batch, int64_t features) {
 }
 
 TEST(Batch, InputsAreMerged) {
-  const Given first{kSplits, {0, 1, 2, 2, 4}, {1, 2, 3, 4}};  // Two rows a sample.
+  // Two rows of this input belong to each row of the batch.
+  const Given first{kSplits, {0, 1, 2, 2, 4}, {1, 2, 3, 4}};
   const Given sequence{kIndices, {0, 0, 0, 1, 0, 2, 1, 1}, {5, 6, 7, 8}, {}, 2};
   const Given dense{kDense, {}, {9, 0}, {0.5, 0.25}};
   const std::vector<Lookups> inputs = {first.View(), sequence.View(), dense.View()};
@@ -238,7 +242,7 @@ TEST(Batch, InputsAreMerged) {
   const Bags bags = Value(MakeBags(Legacy(2, 5), 0, inputs, placements, Combiner::kSum));
   // The third id of the first sequence is beyond its end.
   IdsAre(bags, {{1}, {2}, {5}, {6}, {9}, {}, {3, 4}, {}, {8}, {0}});
-  // Inputs without weights have ones next to those with some.
+  // If some inputs have weights, the weights of the other inputs are 1.
   const float weights[] = {1, 1, 1, 1, 0.5f, 1, 1, 1, 0.25f};
   EXPECT(std::equal(weights, weights + 9, bags.per_sample_weights.get()));
 }
@@ -266,8 +270,8 @@ TEST(Batch, BrokenPlacementsAreRefused) {
 
 constexpr int64_t kOdd[] = {INT64_MIN, -1, 0, 1, 2, 3, 1 << 20, INT32_MAX, INT64_MAX};
 
-// Any numbers at all in a batch: it is refused, or what is in it can be looked up.
-TEST(Batch, WhateverComesIsChecked) {
+// Random and damaged inputs are refused, or become bags that can be looked up safely.
+TEST(Batch, DamagedInputsAreRefusedOrSafe) {
   Random random{testing::Seed()};
   int made = 0;
   for (int64_t round = 0; round < testing::Rounds(3000); ++round) {
@@ -311,8 +315,8 @@ TEST(Batch, WhateverComesIsChecked) {
   EXPECT(made > 0);
 }
 
-// Any placement at all of a row's features: it is refused, or every id has a sample.
-TEST(Batch, WhateverPlacementComesIsChecked) {
+// Random and damaged placements are refused, or give every id a sample.
+TEST(Batch, DamagedPlacementsAreRefusedOrSafe) {
   Random random{testing::Seed()};
   constexpr int64_t kFar[] = {INT64_MIN, -1,        int64_t{1} << 62, (int64_t{1} << 62) + 4,
                               1 << 20,   INT32_MAX, INT64_MAX};
@@ -349,7 +353,8 @@ TEST(Batch, WhateverPlacementComesIsChecked) {
     ++made;
     EXPECT_EQ(bags.samples, configuration.features[0].samples());
     for (int64_t s = 0; s < bags.samples; ++s) EXPECT(bags.offsets[s] <= bags.offsets[s + 1]);
-    EXPECT(place.sequence > 0 || bags.count() == lookups.ids.size);  // Nothing is lost.
+    // Only ids beyond the end of a sequence are dropped.
+    EXPECT(place.sequence > 0 || bags.count() == lookups.ids.size);
   }
   EXPECT(made > 0);
 }

@@ -1,4 +1,5 @@
-// Steps and reads of several threads at once, against the same steps one after the other.
+// Tests concurrent steps and reads of several threads. The results are compared with those of
+// the same steps one after the other.
 #include "embedding/engine.h"
 
 #include <algorithm>
@@ -12,8 +13,9 @@
 namespace opwright::embedding {
 namespace {
 
-// Each step takes the same from every row, so that a reader of a part of one sees rows differ.
-TEST(EngineConcurrency, ReadsSeeWholeUpdates) {
+// Each step subtracts the same number from every row. If a reader saw only a part of an update,
+// the rows would differ.
+TEST(EngineConcurrency, ReadsSeeCompleteUpdatesOnly) {
   constexpr int64_t kRows = 300, kSteps = 40;
   Configuration configuration;
   configuration.tables.resize(1);
@@ -62,7 +64,7 @@ TEST(EngineConcurrency, ReadsSeeWholeUpdates) {
     engine->Enqueue(&exec, 0, std::move(batch), [](const Status&) {});
     std::vector<float> out(2 * kRows);
     float* const outputs[] = {out.data()};
-    std::promise<Engine::Grant> grant;  // A reader may be who makes it its turn.
+    std::promise<Engine::Grant> grant;  // The thread of a reader may grant the batch.
     engine->Receive(&exec, 0, [&](const Status& status, const Engine::Grant& given) {
       if (!status.ok()) good = false;
       grant.set_value(given);
@@ -75,11 +77,11 @@ TEST(EngineConcurrency, ReadsSeeWholeUpdates) {
   EXPECT(good);
 }
 
-TEST(EngineConcurrency, RandomStepsAreInOrder) {
+TEST(EngineConcurrency, RandomStepsMatchSequentialSteps) {
   Pool pool(3);
   ForEachIsa([&] {
     for (int64_t round = 0; round < testing::Rounds(12); ++round) {
-      // However little there is to look up, it begins before it is received.
+      // With few_bytes = 0, even small lookups may begin before their batches are received.
       StepsAreInOrder(testing::Seed(), pool, MakeCpuTableStore(/*few_bytes=*/0), [] {});
     }
   });

@@ -1,4 +1,5 @@
-// Whose batches are whose, and what becomes of those of runs that end or fail.
+// Tests which run may use which batches, and what happens to the batches of runs that end or
+// fail.
 #include "embedding/engine.h"
 
 #include "embedding/testing/recorded_engine.h"
@@ -6,7 +7,7 @@
 namespace opwright::embedding {
 namespace {
 
-// A run receives its own batches, and what runs that have ended left, the oldest first.
+// A run receives its own batches, and the batches that ended runs have left, the oldest first.
 TEST(EngineRuns, RunsReceiveTheirOwnBatches) {
   Bed bed;
   const auto first = Running(), second = Running();
@@ -25,8 +26,8 @@ TEST(EngineRuns, RunsReceiveTheirOwnBatches) {
   bed.LogIs({"lookup 2", "update 2", "lookup 1", "update 1"});
 }
 
-// What a run that fails has enqueued, received and not sent is as if it had never been.
-TEST(EngineRuns, FailedRunsLeaveNothing) {
+// The queued batches and the incomplete steps of a failed run are dropped.
+TEST(EngineRuns, BatchesOfFailedRunAreDropped) {
   Bed bed;
   const auto failing = Running();
   bed.Enqueue(0, 1, failing);
@@ -46,8 +47,8 @@ TEST(EngineRuns, FailedRunsLeaveNothing) {
   EXPECT_EQ(bed.engine->Steps(), 1);
 }
 
-// A step that all cores have sent is applied, whatever becomes of its run.
-TEST(EngineRuns, WhatWasSentStays) {
+// A step whose gradients all cores have sent updates the tables even if its run fails.
+TEST(EngineRuns, CompleteStepOfFailedRunIsApplied) {
   Bed bed(1, true);
   const auto failing = Running();
   bed.Enqueue(0, 1, failing);
@@ -59,8 +60,8 @@ TEST(EngineRuns, WhatWasSentStays) {
   bed.LogIs({"lookup 1", "update 1", "use"});
 }
 
-// Runs of both cores do not share a step; runs of one core each do.
-TEST(EngineRuns, RunsMakeStepsOfTheirOwn) {
+// Two runs that use both cores do not share a step. Two runs that use one core each do.
+TEST(EngineRuns, RunsShareStepsOnlyIfEachUsesOneCore) {
   Bed bed(2, true);
   const auto first = Running(), second = Running();
   for (int64_t core = 0; core < 2; ++core) {
@@ -87,7 +88,7 @@ TEST(EngineRuns, RunsMakeStepsOfTheirOwn) {
   shared.LogIs({"lookup 1", "lookup 2", "update 1+2"});
 }
 
-TEST(EngineRuns, WhatWasAbandonedIsReported) {
+TEST(EngineRuns, AbandonedBatchesAreReported) {
   Bed bed;
   const auto running = Running();
   bed.Enqueue(0, 1);
@@ -97,12 +98,12 @@ TEST(EngineRuns, WhatWasAbandonedIsReported) {
   EXPECT_ERROR(bed.Enqueue(0, 4)->status, kPrecondition, "2 batches were dropped");
   EXPECT_OK(bed.Enqueue(0, 5)->status);
   EXPECT_EQ(bed.Receive(0, running)->number(), 3);
-  // A step's own are no news.
+  // The batches of one step are not reported.
   Bed one;
   one.Enqueue(0, 1);
   EXPECT_EQ(one.engine->Abandon(/*tell=*/true), 1);
   EXPECT_OK(one.Enqueue(0, 2)->status);
-  // Of a run whose end is not sure.
+  // The dropped batches of a run are reported if its failure is only assumed.
   const auto lost = Running();
   one.Enqueue(0, 3, lost);
   End(one, lost, Run::State::kFailed, /*sure=*/false);

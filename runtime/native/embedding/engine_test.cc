@@ -1,5 +1,5 @@
-// What is looked up after which update, and what becomes of calls that are refused, are
-// cancelled or wait: with a store that records its calls.
+// Tests the order of lookups and updates, and calls that are refused, are cancelled or wait.
+// The engine has a store that records its calls.
 #include "embedding/engine.h"
 
 #include "embedding/testing/recorded_engine.h"
@@ -8,7 +8,7 @@
 namespace opwright::embedding {
 namespace {
 
-TEST(Engine, StepsSeeTheUpdateBefore) {
+TEST(Engine, StepsAreLookedUpAfterThePreviousUpdate) {
   Bed bed;
   for (int64_t n = 0; n < 3; ++n) bed.Enqueue(0, n);
   for (int64_t n = 0; n < 3; ++n) bed.Step(0);
@@ -16,20 +16,20 @@ TEST(Engine, StepsSeeTheUpdateBefore) {
   EXPECT_EQ(bed.engine->Steps(), 3);
 }
 
-TEST(Engine, PipelinedStepsSeeTheUpdateBeforeThat) {
+TEST(Engine, PipelinedStepsAreLookedUpBeforeThePreviousUpdate) {
   Bed bed(1, true);
   for (int64_t n = 0; n < 4; ++n) bed.Enqueue(0, n);
   for (int64_t n = 0; n < 4; ++n) bed.Step(0);
   bed.LogIs(
       {"lookup 0", "lookup 1", "update 0", "lookup 2", "update 1", "lookup 3", "update 2"});
   EXPECT_EQ(bed.engine->Steps(), 4);
-  // Who uses the tables sees all.
+  // Use comes after all updates.
   EXPECT_OK(bed.Use());
   bed.LogIs({"update 3", "use"});
 }
 
-// The second step of a core waits until all cores have sent the first.
-TEST(Engine, AStepIsUpdatedWhole) {
+// The second step of a core waits until all cores have sent the gradients of the first step.
+TEST(Engine, UpdateWaitsForGradientsOfAllCores) {
   Bed bed(2);
   for (int64_t n = 0; n < 2; ++n) {
     for (int64_t core = 0; core < 2; ++core) bed.Enqueue(core, 10 * core + n);
@@ -46,7 +46,7 @@ TEST(Engine, AStepIsUpdatedWhole) {
   EXPECT_EQ(bed.engine->WhatFor(next->waiter), "");
 }
 
-// A lookup under way holds the update back.
+// An update does not begin while a lookup is under way.
 TEST(Engine, UpdatesWaitForLookups) {
   Bed bed(2);
   bed.Enqueue(0, 0);
@@ -60,7 +60,7 @@ TEST(Engine, UpdatesWaitForLookups) {
   bed.LogIs({"lookup 1", "update 0+1"});
 }
 
-TEST(Engine, InferenceSeesEveryUpdate) {
+TEST(Engine, InferenceIsLookedUpAfterAllUpdates) {
   Bed bed(1, true);
   bed.Enqueue(0, 0);
   bed.Enqueue(0, 1, {}, Mode::kInference);
@@ -72,21 +72,22 @@ TEST(Engine, InferenceSeesEveryUpdate) {
   EXPECT_ERROR(bed.Send(0), kPrecondition, "no step of core 0 awaits gradients");
 }
 
-TEST(Engine, ReadsSeeEveryUpdate) {
+TEST(Engine, ReadsComeAfterAllUpdates) {
   Bed bed(1, true);
   EXPECT_OK(bed.Read());
   for (int64_t n = 0; n < 3; ++n) bed.Enqueue(0, n);
   bed.Step(0);
   EXPECT_OK(bed.Read());
   bed.LogIs({"read", "lookup 0", "update 0", "read"});
-  // During a lookup that is not over, and between the steps of a core.
+  // A read is possible between the Receive and the Lookup of a batch, and between Lookup and
+  // Send.
   const AnswerRef answer = bed.Receive(0);
   EXPECT_OK(bed.Read());
   EXPECT_OK(bed.Lookup(*answer));
   EXPECT_OK(bed.Read());
   EXPECT_OK(bed.Send(0));
   bed.LogIs({"read", "lookup 1", "read"});
-  // One that cannot be made is reported, and made when it can be.
+  // A read reports an update that fails. The next read tries the update again.
   bed.record->update = InvalidArgumentError("no");
   EXPECT_ERROR(bed.Read(), StatusCode::kInvalidArgument, "the update of step 1 is put off: no");
   bed.record->lookup = InvalidArgumentError("not this one");
@@ -99,7 +100,7 @@ TEST(Engine, ReadsSeeEveryUpdate) {
   EXPECT_ERROR(bed.Read(), kPrecondition, "over");
 }
 
-TEST(Engine, StoresThatReadInStepsOnlySaySo) {
+TEST(Engine, LookUpPackedIsUnimplementedByDefault) {
   Bed bed;
   EXPECT_ERROR(bed.engine->Read(&bed.exec,
                                 [&](TableStore* store) {
@@ -108,7 +109,7 @@ TEST(Engine, StoresThatReadInStepsOnlySaySo) {
                StatusCode::kUnimplemented, "enqueue the ids");
 }
 
-TEST(Engine, BackwardOnlyIsNotLookedUp) {
+TEST(Engine, BackwardOnlyBatchesAreSentWithoutLookup) {
   Bed bed(2);
   for (int64_t n = 0; n <= Engine::kMaxStepsAhead; ++n) {
     bed.Enqueue(0, n, {}, Mode::kBackwardOnly);
@@ -123,9 +124,9 @@ TEST(Engine, BackwardOnlyIsNotLookedUp) {
   EXPECT_OK(bed.Send(0));
 }
 
-// Memory is short for each block of the call in turn. Queues take new memory now and then only,
-// so it takes many batches to come to every place.
-TEST(Engine, EnqueueWithoutAnyOneBlockLosesNoBatch) {
+// Each allocation of the call fails in turn. Queues allocate memory only now and then, so it
+// takes many batches until each allocation has failed.
+TEST(Engine, EnqueueWithOneFailedAllocationLosesNoBatch) {
   Bed bed;
   std::vector<int64_t> in_queue;
   in_queue.reserve(1000);
@@ -141,7 +142,7 @@ TEST(Engine, EnqueueWithoutAnyOneBlockLosesNoBatch) {
       try {
         bed.engine->Enqueue(&bed.exec, 0, std::move(batch), on_queued);
       } catch (const std::bad_alloc&) {
-        // Before the engine had anything of it.
+        // It was thrown before the engine had the batch.
       }
       was_short = scarce.was_short();
     }
@@ -173,7 +174,7 @@ TEST(Engine, RatesAreChecked) {
   bed.LogIs({"lookup 0", "lookup 1", "update 0+1"});
 }
 
-TEST(Engine, WhatCannotBeTrainedIsRefused) {
+TEST(Engine, SendForTablesThatCannotBeTrainedIsRefused) {
   for (const bool has_rule : {true, false}) {
     Bed bed;
     bed.configuration.tables[0].has_rate = false;
@@ -187,7 +188,7 @@ TEST(Engine, WhatCannotBeTrainedIsRefused) {
   }
 }
 
-TEST(Engine, ARefusedUpdateIsPutOff) {
+TEST(Engine, FailedUpdateIsTriedAgain) {
   Bed bed;
   for (int64_t n = 0; n < 2; ++n) bed.Enqueue(0, n);
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
@@ -201,7 +202,7 @@ TEST(Engine, ARefusedUpdateIsPutOff) {
   bed.LogIs({"lookup 0", "update 0", "update 0", "update 0"});
 }
 
-TEST(Engine, ARefusedLookupIsTheNextOne) {
+TEST(Engine, FailedLookupPutsItsBatchBackIntoTheQueue) {
   Bed bed;
   for (int64_t n = 0; n < 2; ++n) bed.Enqueue(0, n);
   bed.record->lookup = ResourceExhaustedError("no memory");
@@ -212,8 +213,9 @@ TEST(Engine, ARefusedLookupIsTheNextOne) {
   bed.LogIs({"lookup 0", "lookup 0", "update 0", "lookup 1", "update 1"});
 }
 
-// Once for its lookup and its update; and if there is no lookup, for the update.
-TEST(Engine, ABatchIsPreparedOnce) {
+// A batch is prepared once for its lookup and its update. A batch without lookup is prepared
+// for its update.
+TEST(Engine, BatchIsPreparedOnce) {
   Bed bed;
   bed.Enqueue(0, 0);
   bed.Enqueue(0, 1);
@@ -239,8 +241,9 @@ TEST(Engine, ABatchIsPreparedOnce) {
              "update 2", "use"});
 }
 
-// What a device found too late, the next call reports, and does nothing else.
-TEST(Engine, LateErrorsAreReported) {
+// If a device finds an error after the update has returned, the next call returns that error
+// and does nothing else.
+TEST(Engine, LateUpdateErrorIsReportedByTheNextCall) {
   Bed bed;
   const Status late = InvalidArgumentError("gradients must be finite");
   for (int64_t n = 0; n < 2; ++n) bed.Enqueue(0, n);
@@ -255,7 +258,7 @@ TEST(Engine, LateErrorsAreReported) {
   bed.LogIs({"lookup 0", "update 0"});
 }
 
-TEST(Engine, CancelledWaitsEnd) {
+TEST(Engine, CancelledReceiveGetsNoBatch) {
   Bed bed;
   const AnswerRef cancelled = bed.Receive(0), waiting = bed.Receive(0);
   EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
@@ -268,7 +271,7 @@ TEST(Engine, CancelledWaitsEnd) {
   EXPECT(!bed.engine->Cancel(waiting->waiter));
 }
 
-TEST(Engine, ClosedEnginesRefuse) {
+TEST(Engine, ClosedEngineRefusesAllCalls) {
   Bed bed;
   const AnswerRef waiting = bed.Receive(0);
   bed.engine->Close("closed");
@@ -280,7 +283,7 @@ TEST(Engine, ClosedEnginesRefuse) {
   EXPECT_ERROR(bed.Use(), kPrecondition, "closed");
 }
 
-TEST(Engine, AFullQueueMakesTheNextOneWait) {
+TEST(Engine, EnqueueToFullQueueWaits) {
   Bed bed;
   std::vector<AnswerRef> answers;
   for (int64_t n = 0; n < Engine::kMaxQueued + 2; ++n) answers.push_back(bed.Enqueue(0, n));
@@ -307,19 +310,20 @@ TEST(Engine, CoresAreChecked) {
   }
 }
 
-// What is looked up next, in the tables as they are.
-TEST(Engine, LookupsBeginAhead) {
+// The lookup of a batch begins ahead only if the batch is the next one, and no update comes
+// before it.
+TEST(Engine, LookupOfTheNextBatchBeginsAhead) {
   Bed bed;
   bed.allocate_outputs = [] { return OutputBuffersRef(); };
   bed.Enqueue(0, 1);
-  bed.Enqueue(0, 2);  // The first is next.
+  bed.Enqueue(0, 2);  // Batch 1 is looked up before this one.
   bed.LogIs({"ahead 1"});
   bed.Step(0);
   bed.Step(0);
   bed.LogIs({"lookup 1", "update 1", "lookup 2", "update 2"});
   bed.Enqueue(0, 3);
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
-  bed.Enqueue(0, 4);  // An update comes first.
+  bed.Enqueue(0, 4);  // The update of batch 3 comes before its lookup.
   EXPECT_OK(bed.Send(0));
   bed.Step(0);
   bed.LogIs({"ahead 3", "lookup 3", "update 3", "lookup 4", "update 4"});
@@ -327,7 +331,7 @@ TEST(Engine, LookupsBeginAhead) {
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
   bed.Enqueue(0, 6, {}, Mode::kBackwardOnly);
   bed.LogIs({"ahead 5", "lookup 5"});
-  // Of each core.
+  // The next batch of each core is looked up ahead.
   Bed two(2);
   two.allocate_outputs = bed.allocate_outputs;
   two.Enqueue(0, 1);
@@ -335,8 +339,9 @@ TEST(Engine, LookupsBeginAhead) {
   two.LogIs({"ahead 1", "ahead 2"});
 }
 
-// What is wrong with where a lookup should go leaves the batch where it was.
-TEST(Engine, ALookupThatGoesNowhereIsTheNextOne) {
+// If there is no memory for its outputs, a lookup does not begin, and its batch stays the next
+// one.
+TEST(Engine, LookupWithoutOutputsPutsItsBatchBackIntoTheQueue) {
   Bed bed;
   bed.Enqueue(0, 1);
   EXPECT_ERROR(bed.engine->Lookup(&bed.exec, bed.Receive(0)->grant, nullptr,

@@ -1,5 +1,5 @@
-// Every rule against its formula, written once more and in float64; what comes before and
-// after every rule; the ends of float32; the table of traits.
+// Compares every rule with its published formula, computed in float64. Also tests clipping and
+// weight decay, the limits of float32, and the registry of traits.
 #include "embedding/optimizers.h"
 
 #include <algorithm>
@@ -14,18 +14,19 @@
 namespace opwright::embedding {
 namespace {
 
-// Hyperparameters by the names of the fields.
+// The learning rate, and the hyperparameters by the names of their fields.
 struct Given {
   std::map<std::string, double> all;
   double lr = 0;
   double operator[](const char* name) const { return all.at(name); }
 };
-// The weight and the slots, in the order of the traits.
+// Updates the weight `w` and the slots `s`, which are in the order of the traits.
 using Formula = std::function<void(const Given& h, double g, double& w, double* s)>;
 
 double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 
-// Some updates of random elements, one after the other, each from what a table holds.
+// Compares some updates of random elements with a formula. Each update starts from the float32
+// values that the update before it has left.
 void Follows(Optimizer optimizer, const std::map<std::string, float>& values,
              const Formula& formula) {
   const OptimizerTraits& traits = TraitsOf(optimizer);
@@ -120,7 +121,7 @@ TEST(Optimizers, Ftrl) {
     const double after = s[0] + g * g, power = -h["lr_power"];
     const double d = std::pow(after, power) - std::pow(s[0], power);
     const bool times_rate = h["multiply_linear_by_lr"] != 0;
-    const double unit = times_rate ? h.lr : 1;  // Of z, and of what it is held against.
+    const double unit = times_rate ? h.lr : 1;  // The unit of the linears and of their limit.
     s[0] = after;
     s[1] += times_rate ? h.lr * g - d * w : g - d * w / h.lr;
     const double limit = unit * h["l1"];
@@ -256,7 +257,7 @@ TEST(Optimizers, WeightsDecayBeforeTheRule) {
   hyper.learning_rate = 0.5f;
   hyper.decay = 0.25f;
   EXPECT_EQ(SgdOf(hyper, 1, 4), 2.5f);
-  // FTRL makes the new weight of the one that has decayed.
+  // FTRL computes the new weight from the decayed one.
   *HyperOf(&hyper, Optimizer::kFtrl, "lr_power") = -0.5f;
   float weight = 4, accumulator = 1, linear = 0;
   float* const element[] = {&weight, &accumulator, &linear};
@@ -266,8 +267,8 @@ TEST(Optimizers, WeightsDecayBeforeTheRule) {
   EXPECT_NEAR(weight, -(std::sqrt(3.) - 3 / 0.5) / 4, 1e-5);
 }
 
-// Whatever finite numbers meet, a table holds finite numbers after it, in their ranges.
-TEST(Optimizers, EndsOfFloat32) {
+// Updates with extreme finite numbers leave finite numbers that are within their ranges.
+TEST(Optimizers, ExtremeNumbersStayInRange) {
   Random random{testing::Seed()};
   for (const Optimizer optimizer : WithRules()) {
     const OptimizerTraits& traits = TraitsOf(optimizer);
@@ -285,7 +286,7 @@ TEST(Optimizers, EndsOfFloat32) {
         x[i] = Extreme(random, traits.range(i - 1));
         element[i] = &x[i];
       }
-      // A product of two floats, as a gradient is.
+      // A gradient is a product of two floats.
       const float a = Extreme(random, Range::kFinite), b = Extreme(random, Range::kFinite);
       UpdateElement(optimizer, hyper, static_cast<double>(a) * b, element);
       for (int i = 0; i <= traits.slot_count(); ++i) EXPECT(Within(traits.range(i - 1), x[i]));
@@ -293,10 +294,11 @@ TEST(Optimizers, EndsOfFloat32) {
   }
 }
 
-// An accumulator that never saw a gradient divides nothing by zero.
+// A gradient of 0 leaves weights and slots of 0 unchanged. No accumulator of 0 leads to a
+// division by zero.
 TEST(Optimizers, ZerosStayZeros) {
   for (const Optimizer optimizer : WithRules()) {
-    if (optimizer == Optimizer::kFrequencyEstimator) continue;  // Its weight is an estimate.
+    if (optimizer == Optimizer::kFrequencyEstimator) continue;  // It changes without gradients.
     Hyper hyper = SomeHyper(optimizer);
     for (int i = 0; i < kMaxHyper && TraitsOf(optimizer).hyper[i].name; ++i) {
       if (TraitsOf(optimizer).hyper[i].range == Range::kNotNegative) hyper.values[i] = 0;
@@ -332,7 +334,7 @@ TEST(Optimizers, WrongRates) {
   EXPECT_EQ(WrongRate(Optimizer::kSgd, hyper), "");
   hyper.learning_rate = NAN;
   EXPECT_EQ(WrongRate(Optimizer::kSgd, hyper), "must be finite; is nan");
-  // FTRL divides by it, unless it multiplies linears.
+  // FTRL divides by the learning rate, except with multiply_linear_by_lr.
   hyper.learning_rate = 0;
   EXPECT(WrongRate(Optimizer::kFtrl, hyper).find("finite and above 0") != std::string::npos);
   *HyperOf(&hyper, Optimizer::kFtrl, "multiply_linear_by_lr") = 1;
@@ -344,7 +346,7 @@ TEST(Optimizers, WrongRates) {
             "from 0 to 1");
 }
 
-TEST(Optimizers, FactsAreWhole) {
+TEST(Optimizers, RegistryIsComplete) {
   std::set<std::string> fields;
   for (int i = 0; i < kOptimizers; ++i) {
     const OptimizerTraits& traits = kOptimizerRegistry[i];

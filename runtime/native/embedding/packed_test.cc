@@ -1,5 +1,5 @@
-// Ids of all features in one piece: what is looked up of them is what each feature by itself
-// gives, in doubles; and whatever is wrong with them is refused.
+// Tests lookups of packed bags: the activations are compared with lookups of each feature in
+// float64. Also tests that wrong inputs are refused.
 #include "embedding/packed.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace opwright::embedding {
 namespace {
 
-// Ids of all features, in one of the forms that callers bring, and the same by feature.
+// Random packed bags with ids of 32 or 64 bits, and the same ids as one Input for each feature.
 struct Packed {
   Packed(Random& random, const Configuration& from, bool split) : configuration(from) {
     bags.samples = random.Below(8) ? random.Below(60) : 0;
@@ -54,7 +54,7 @@ struct Packed {
     if (weighted) bags.weights = weights.data();
   }
 
-  Configuration configuration;  // With as many samples.
+  Configuration configuration;  // Each feature has `bags.samples` samples.
   PackedBags bags;
   std::vector<Input> inputs;
   int64_t columns = 0;
@@ -65,13 +65,13 @@ struct Packed {
   std::vector<float> weights;
 };
 
-TEST(Packed, FeaturesLieSideBySide) {
+TEST(Packed, ActivationsOfFeaturesAreSideBySide) {
   Random random{testing::Seed()};
   Pool pool(3);
   for (int64_t round = 0; round < testing::Rounds(60); ++round) {
     PoolContext exec(pool);
     Configuration configuration = DrawConfiguration(random);
-    // A value at the edge of a bucket may fall on either side.
+    // Without quantization, because a value at the edge of a bucket may be rounded either way.
     for (TableConfig& table : configuration.tables) table.quantization = {};
     const auto store = MakeCpuTableStore(random.Below(2) * kFewLookupBytes);
     EXPECT_OK(store->Allocate(configuration));
@@ -113,7 +113,7 @@ TEST(Packed, FeaturesLieSideBySide) {
   }
 }
 
-// Two features of two samples, of tables with 5 and 7 rows.
+// Packed bags of two features with two samples each. The tables have 5 and 7 rows.
 struct Small {
   Small() {
     configuration.tables.resize(2);
@@ -151,7 +151,7 @@ struct Small {
   std::vector<Combiner> combiners;
 };
 
-TEST(Packed, WhatIsWrongIsNamed) {
+TEST(Packed, WrongInputsAreDescribed) {
   EXPECT_OK(Small().LookUp());
   const auto refuse = [](const std::function<void(Small&)>& change, const std::string& words) {
     Small small;
@@ -193,8 +193,9 @@ TEST(Packed, WhatIsWrongIsNamed) {
       "feature 0 ('f') of table 0 ('t'): the weights of sample 1 combine to");
 }
 
-// Samples of neighbouring features share lines of the output.
-TEST(LookupPlan, ThreadsBeginAtIntervalsAndNothingIsLeftOut) {
+// Threads should begin with features that are not neighbours, because neighbours share cache
+// lines of the output.
+TEST(LookupPlan, NeighboursAreNotConsecutiveAndAllSamplesAreCovered) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
     const int64_t count = random.Below(40), threads = 1 + random.Below(20);
@@ -206,7 +207,7 @@ TEST(LookupPlan, ThreadsBeginAtIntervalsAndNothingIsLeftOut) {
       done.push_back(0);
     }
     const LookupPlan plan(features, threads);
-    std::vector<int64_t> begun;  // Features, as threads come to them.
+    std::vector<int64_t> begun;  // The features in the order in which threads begin them.
     for (const LookupPart& part : plan.parts()) {
       int64_t& end = At(done, part.feature);
       EXPECT_EQ(part.first, end);

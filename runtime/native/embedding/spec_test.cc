@@ -1,4 +1,4 @@
-// What a configuration may be, and what follows from it.
+// Tests which configurations are accepted, and the fields that Complete sets.
 #include "embedding/spec.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
 
-// Two tables; the first one has two features.
+// A configuration of two tables. The first table has two features.
 Configuration Described() {
   Configuration made;
   made.tables.resize(2);
@@ -50,7 +50,7 @@ void AllAreRefused(const std::function<Configuration()>& make,
   }
 }
 
-TEST(Spec, DescribedFeaturesStay) {
+TEST(Spec, DescribedFeaturesAreKept) {
   Configuration made = Described();
   EXPECT_OK(Complete(&made));
   EXPECT_EQ(made.features.size(), 3u);
@@ -61,7 +61,7 @@ TEST(Spec, DescribedFeaturesStay) {
   EXPECT_EQ(DescribeFeature(made, 2), "feature 2 ('bought') of table 0 ('users')");
 }
 
-TEST(Spec, LegacyFeaturesAreMade) {
+TEST(Spec, NumFeaturesConfigurationGetsOneFeaturePerTable) {
   Configuration made = Legacy();
   EXPECT_OK(Complete(&made));
   EXPECT(made.by_num_features);
@@ -113,7 +113,7 @@ TEST(Spec, FeaturesAreChecked) {
         "with the features before it"}});
 }
 
-TEST(Spec, LegacyFeaturesAreChecked) {
+TEST(Spec, NumFeaturesConfigurationsAreChecked) {
   AllAreRefused(
       Legacy,
       {{[](Configuration* c) { c->batch = 0; }, "batch_size_per_tensor_core must be positive"},
@@ -178,7 +178,7 @@ TEST(Spec, NumbersAreChecked) {
         "clipping_limits must be finite, ascending"},
        {[](Configuration* c) { c->tables[0].quantization = {true, -FLT_MAX, FLT_MAX, 2}; },
         "clipping_limits must be finite, ascending"}});
-  // Each hyperparameter that has a range, by its name.
+  // The error names the hyperparameter that is outside of its range.
   for (const Optimizer optimizer : WithRules()) {
     const OptimizerTraits& traits = TraitsOf(optimizer);
     for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {

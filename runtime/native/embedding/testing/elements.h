@@ -1,5 +1,5 @@
-// What tests of updates share: hyperparameters by name, numbers of any magnitude, and one
-// element of a row.
+// Helpers for tests of updates: hyperparameters by name, random numbers of any magnitude, and
+// reference updates of a row.
 #pragma once
 
 #include <cfloat>
@@ -15,7 +15,7 @@
 
 namespace opwright::embedding {
 
-// What a call returns that must succeed.
+// The value of a result. The test fails if the result is an error.
 template <class T>
 T Value(StatusOr<T> result) {
   EXPECT_OK(result);
@@ -38,7 +38,7 @@ void ForEachIsa(const Test& test) {
   UseIsa("");
 }
 
-// Optimizers that have a rule.
+// All optimizers that have a rule.
 inline std::vector<Optimizer> WithRules() {
   std::vector<Optimizer> all;
   for (int i = 0; i < kOptimizers; ++i) {
@@ -47,7 +47,7 @@ inline std::vector<Optimizer> WithRules() {
   return all;
 }
 
-// Those of them whose rules are about one element alone.
+// All optimizers that have a rule that is not row-wise.
 inline std::vector<Optimizer> WithElementRules() {
   std::vector<Optimizer> all;
   for (const Optimizer optimizer : WithRules()) {
@@ -60,7 +60,7 @@ inline Optimizer OneOf(Random& random, const std::vector<Optimizer>& optimizers)
   return optimizers[static_cast<size_t>(random.Below(static_cast<int64_t>(optimizers.size())))];
 }
 
-// Of a hyperparameter, as the optimizer's traits name it.
+// A pointer to a hyperparameter, by its name in the optimizer's traits.
 inline float* HyperOf(Hyper* hyper, Optimizer optimizer, const std::string& name) {
   const OptimizerTraits& traits = TraitsOf(optimizer);
   for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
@@ -69,7 +69,7 @@ inline float* HyperOf(Hyper* hyper, Optimizer optimizer, const std::string& name
   testing::Fail(__FILE__, __LINE__, std::string(traits.field) + " has no " + name);
 }
 
-// Hyperparameters that are in range whatever the optimizer.
+// Hyperparameters that are within their ranges for this optimizer.
 inline Hyper SomeHyper(Optimizer optimizer) {
   Hyper hyper;
   hyper.learning_rate = 0.1f;
@@ -78,7 +78,7 @@ inline Hyper SomeHyper(Optimizer optimizer) {
   return hyper;
 }
 
-// A number of any magnitude, denormals and zeros among them.
+// A random number of any magnitude in a range. It may be 0 or a denormal.
 inline float Extreme(Random& random, Range range) {
   if (range == Range::kFlag || range == Range::kNonLazyFlag) return random.Below(2) ? 1.f : 0.f;
   constexpr float kOften[] = {0.f, 1.f, 0.5f, FLT_MIN, FLT_MAX, 1.4e-45f, 1e19f, 2e19f};
@@ -91,8 +91,8 @@ inline float Extreme(Random& random, Range range) {
   }
 }
 
-// An update of one row of `dimension` columns: where its weights begin, and each of its slots,
-// which are floats in a table.
+// A reference update of one row of `dimension` columns. parts[0] are the weights of the row,
+// and parts[i + 1] is its slot i.
 template <class Gradient>
 void UpdateRow(Optimizer optimizer, const Hyper& hyper, int64_t dimension,
                const Gradient* gradient, float* const* parts) {
@@ -100,7 +100,7 @@ void UpdateRow(Optimizer optimizer, const Hyper& hyper, int64_t dimension,
     using Rule = typename decltype(tag)::type;
     using F = typename Rule::F;
     const Step<Rule> step(hyper);
-    // Slots of the row, or of a column at a time.
+    // The slots of the row if the rule is row-wise, else those of one column at a time.
     F slots[4] = {};
     const auto load = [&](int64_t k) {
       for (int i = 0; i < Rule::kSlots; ++i) slots[i] = parts[i + 1][k];
@@ -129,14 +129,16 @@ void UpdateRow(Optimizer optimizer, const Hyper& hyper, int64_t dimension,
   });
 }
 
-// An update of a row of one column: the weight, then the slots.
+// A reference update of a row of one column. `element` points to the weight and then to each
+// slot.
 template <class Gradient>
 void UpdateElement(Optimizer optimizer, const Hyper& hyper, Gradient gradient,
                    float* const* element) {
   UpdateRow(optimizer, hyper, 1, &gradient, element);
 }
 
-// Float arithmetic in another order, and rules that amplify it.
+// Whether two floats are as close as results of float arithmetic in different orders. The bound
+// is wide, because rules amplify differences.
 inline bool Near(float a, float b) { return std::abs(a - b) <= 2e-3 * (1 + std::abs(a)); }
 
 }  // namespace opwright::embedding

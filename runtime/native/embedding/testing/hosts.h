@@ -1,4 +1,5 @@
-// Hosts of one process: each is a thread, and what travels is copied from one to the other.
+// Hosts within one process, for tests. Each host is a thread, and messages are copied between
+// them.
 #pragma once
 
 #include <chrono>
@@ -20,14 +21,15 @@ namespace opwright::embedding {
 
 class Mailboxes {
  public:
-  using Key = std::tuple<int64_t, int64_t, Channel, int64_t>;  // From, to, which exchange.
+  // The sending host, the receiving host, and the channel and number of the exchange.
+  using Key = std::tuple<int64_t, int64_t, Channel, int64_t>;
 
   void Post(const Key& key, std::string bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     posts_[key] = std::move(bytes);
     posted_.notify_all();
   }
-  // Whether it came in time.
+  // Waits for a message. Returns false if it does not come in time.
   bool Take(const Key& key, std::string* bytes) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto there = [&] { return posts_.count(key) != 0; };

@@ -1,4 +1,5 @@
-// An engine whose store records its calls, and how calls of Receive and Enqueue end.
+// An engine for tests. Its store records the calls, and the results of Receive and Enqueue are
+// kept.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,13 @@ inline std::string Print(const Log& log) {
   return all;
 }
 
-// Batches are known by the number that is their only id.
+// A store that records its calls. Each batch has one id, which is its number in the log.
 class Recorder : public TableStore {
  public:
   struct Record {
     Log log;
-    int prepared = 0;                      // Batches,
-    Status prepare, lookup, update, late;  // and how the next one ends.
+    int prepared = 0;                      // The number of calls of Prepare.
+    Status prepare, lookup, update, late;  // The result of the next call of each kind.
   };
 
   explicit Recorder(std::shared_ptr<Record> record) : record_(std::move(record)) {}
@@ -79,9 +80,9 @@ class Recorder : public TableStore {
   const std::shared_ptr<Record> record_;
 };
 
-// How a Receive or an Enqueue ended, if it has.
+// The result of a Receive or an Enqueue.
 struct Answer {
-  int times = 0;
+  int times = 0;  // How many times the continuation was called.
   Status status;
   Engine::Grant grant;
   Engine::WaiterId waiter = 0;
@@ -165,7 +166,7 @@ struct Bed {
       return std::exchange(record->lookup, Status());
     });
   }
-  // A step of one core.
+  // Receives a batch, looks it up and sends its gradients.
   void Step(int64_t core, const RunRef& run = {}) {
     EXPECT_OK(Lookup(*Receive(core, run)));
     EXPECT_OK(Send(core, run));

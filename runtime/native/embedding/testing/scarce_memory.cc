@@ -6,11 +6,12 @@
 namespace opwright::embedding {
 namespace {
 
-// Of this thread. It has no constructor: `new` may come first.
+// The limits of the calling thread. It has no constructor, because `new` may be called before
+// constructors run.
 struct Limits {
   bool on;
-  size_t bytes;   // 0: no limit.
-  int64_t block;  // That there is none of; below 0: there is one.
+  size_t bytes;   // Blocks of at least this size fail. 0 if the size is not limited.
+  int64_t block;  // The number of allocations until one fails. Negative if none fails any more.
   bool was_short;
 };
 thread_local Limits limits;

@@ -1,4 +1,4 @@
-// Memory that runs out where a test says.
+// Makes memory allocations fail where a test chooses.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,9 @@
 
 namespace opwright::embedding {
 
-// While it lives, `new` throws std::bad_alloc in this thread, and in no other: for blocks of
-// at least so many bytes, or for one block, counted from 0.
+// While such an object exists, `new` throws std::bad_alloc in the thread that created it.
+// FromBytes makes it throw for all blocks of at least `bytes` bytes. AtBlock makes it throw
+// once, for the block with this number, counted from 0.
 class ScarceMemory {
  public:
   static ScarceMemory FromBytes(size_t bytes) { return ScarceMemory(bytes, -1); }
@@ -17,7 +18,7 @@ class ScarceMemory {
   ScarceMemory& operator=(const ScarceMemory&) = delete;
   ~ScarceMemory();
 
-  // Whether something requested such a block.
+  // Whether `new` has thrown because of this object.
   bool was_short() const;
 
  private:

@@ -1,5 +1,6 @@
-// Random configurations and their steps, done by an engine whose cores have threads of their
-// own, and one after the other on rows of doubles.
+// Random configurations and steps for tests. An engine makes the steps, with separate threads
+// for each core. A reference implementation makes the same steps one after the other, in
+// float64.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@
 
 namespace opwright::embedding {
 
-// Activations in vectors, by feature.
+// Output buffers in vectors, one for each feature.
 template <class Vector>
 class VectorBuffers : public OutputBuffers {
  public:
@@ -64,11 +65,11 @@ inline Configuration DrawConfiguration(Random& random,
   configuration.mode = Mode::kTraining;
   configuration.cores = 1 + random.Below(3);
   configuration.pipelined = random.Below(2);
-  EXPECT_OK(Complete(&configuration));  // One tag for all that are dynamic.
+  EXPECT_OK(Complete(&configuration));  // All dynamic learning rates share tag 0.
   return configuration;
 }
 
-// Ids in row splits, and what they view.
+// The ids and weights of one feature, with row splits. View() returns a view of them.
 struct Input {
   std::vector<int64_t> splits, ids;
   std::vector<double> weights;
@@ -98,13 +99,13 @@ inline Input DrawInput(Random& random, const Configuration& configuration, int64
   return input;
 }
 
-// The bags of the batch's next feature.
+// Appends the bags of the next feature to a batch.
 inline void AddBags(const Configuration& configuration, int64_t feature, const Input& input,
                     Combiner combiner, Batch* batch) {
   batch->features.push_back(Value(MakeBags(configuration, feature, input.View(), combiner)));
 }
 
-// As a batch that is the same.
+// A copy of a batch.
 inline Batch Clone(const Batch& from) {
   const auto clone = [](const auto& array, int64_t count) {
     using T = std::remove_const_t<std::remove_reference_t<decltype(array[0])>>;
@@ -131,7 +132,7 @@ inline Batch Clone(const Batch& from) {
   return made;
 }
 
-// Every table as rows of doubles would do it, one id after the other.
+// The reference implementation of tables. It computes in float64, one id after the other.
 class Model {
  public:
   explicit Model(const Configuration& configuration) : configuration_(configuration) {
@@ -143,7 +144,7 @@ class Model {
     }
   }
 
-  // A weight or a slot of a row.
+  // The weights (slot -1) of a row, or one of its slots.
   float* At(int64_t t, int64_t slot, int64_t row) {
     const int64_t columns = configuration_.tables[t].columns(slot);
     return tables_[t][static_cast<size_t>(slot + 1)].data() + row * columns;
@@ -225,12 +226,13 @@ class Model {
   }
 
   const Configuration& configuration_;
-  std::vector<std::vector<std::vector<float>>> tables_;  // By table and part: [rows, columns].
+  // tables_[table][slot + 1] has the shape [rows, columns].
+  std::vector<std::vector<std::vector<float>>> tables_;
 };
 
-// Steps of a drawn configuration by an engine, and the same one after the other by a model. The
-// outputs and tables of the store can be read after settle(). Floats are where the store can
-// reach them.
+// Makes the steps of a random configuration with an engine, and the same steps one after the
+// other with Model. After settle(), the host can read outputs and tables of the store. `Floats`
+// is a vector in memory that the store can access.
 template <class Floats>
 class DrawnSteps {
  public:
@@ -246,8 +248,8 @@ class DrawnSteps {
     for (int64_t s = 0; s < kSteps; ++s) DrawStep(s);
   }
 
-  // Each core: one thread enqueues, one looks up and sends, and they know nothing of each
-  // other.
+  // Each core has two threads, which do not synchronize. One enqueues, the other looks up and
+  // sends.
   void Run() {
     std::vector<std::thread> threads;
     for (int64_t core = 0; core < configuration_.cores; ++core) {
@@ -264,7 +266,8 @@ class DrawnSteps {
     settle_();
   }
 
-  // Makes the same steps with the model, in the order that the engine promises.
+  // Makes the same steps with Model, in the order that the engine guarantees, and compares the
+  // results.
   void Compare() {
     const int64_t lag = configuration_.pipelined ? 1 : 0;
     for (int64_t s = 0; s < kSteps; ++s) {
@@ -339,7 +342,7 @@ class DrawnSteps {
       outputs_[s][core].emplace_back(gradients_[s][core][f].size());
       out.push_back(outputs_[s][core].back().data());
     }
-    // Some do not know of the buffers, and bring their own.
+    // Some lookups use outputs other than the buffers of the lookup that has begun ahead.
     const OutputBuffersRef buffers =
         given.prepared && s % 3 < 2 ? given.prepared->outputs() : nullptr;
     const std::vector<float*> filled = buffers ? buffers->data() : out;
@@ -363,7 +366,7 @@ class DrawnSteps {
     for (size_t f = 0; f < configuration_.features.size(); ++f) {
       const std::vector<float> expected = model_.Lookup(f, batches_[s][core].features[f]);
       const int64_t t = configuration_.features[f].table;
-      // A value at the edge of a bucket may fall on either side.
+      // A value at the edge of a bucket may be rounded either way.
       if (configuration_.tables[t].quantization.enabled) continue;
       for (size_t i = 0; i < expected.size(); ++i) {
         EXPECT(Near(expected[i], outputs_[s][core][f][i]));
@@ -373,7 +376,8 @@ class DrawnSteps {
 
   void CompareTable(size_t t) {
     const TableConfig& table = configuration_.tables[t];
-    if (table.optimizer == Optimizer::kLion) return;  // Signs of sums that are all but zero.
+    // Lion uses the signs of sums, which rounding may change if a sum is close to 0.
+    if (table.optimizer == Optimizer::kLion) return;
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
       Floats found(table.rows * table.columns(slot));
       PoolContext exec(pool_);
@@ -393,7 +397,7 @@ class DrawnSteps {
   const Configuration configuration_;
   const std::shared_ptr<Engine> engine_;
   Model model_;
-  // By step and core.
+  // Indexed by step and core.
   std::vector<std::vector<Batch>> batches_ = std::vector<std::vector<Batch>>(kSteps);
   using Values = std::vector<std::vector<std::vector<Floats>>>;
   Values gradients_ = Values(kSteps), outputs_ = Values(kSteps);

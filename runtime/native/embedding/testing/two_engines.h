@@ -1,4 +1,4 @@
-// Two hosts of one process, with an engine each, that train one table.
+// Two hosts in one process for tests. Each has an engine, and they train one table together.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace opwright::embedding {
 
-// Each host in a thread of its own; what is thrown is thrown here.
+// Runs `task` for each host in a separate thread. An exception of a task is thrown again here.
 inline void OnEach(int64_t hosts, const std::function<void(int64_t)>& task) {
   std::vector<std::future<void>> running;
   for (int64_t h = 0; h < hosts; ++h) {
@@ -26,7 +26,8 @@ inline void OnEach(int64_t hosts, const std::function<void(int64_t)>& task) {
   for (std::future<void>& one : running) one.get();
 }
 
-// A table of 10 rows of one float, all 0, trained with SGD by one feature.
+// The engines of two hosts. The table has 10 rows of one float, which are 0 at first. It has
+// one feature and is trained with SGD.
 class TwoEngines {
  public:
   using MakeExchange =
@@ -74,7 +75,7 @@ class TwoEngines {
     AddBags(configuration_, 0, input, Combiner::kSum, &batch);
     return batch;
   }
-  // How the batch came into the queue, which has capacity.
+  // Enqueues a batch. The queue must have capacity, so that Enqueue does not wait.
   Status Enqueue(int64_t host, Batch batch, const RunRef& run = {}) {
     PoolContext exec(pool_);
     Status status;
@@ -108,14 +109,14 @@ class TwoEngines {
   StatusOr<float> LookUp(int64_t host, const RunRef& run = {}) {
     return LookUp(host, Receive(host, run));
   }
-  // The same gradient for every sample.
+  // Sends the same gradient for every sample.
   Status Send(int64_t host, float gradient, float rate = 1) {
     PoolContext exec(pool_);
     const auto kept =
         std::make_shared<std::vector<float>>(static_cast<size_t>(samples_), gradient);
     return engine(host).Send(&exec, 0, {kept->data()}, kept, {rate});
   }
-  // A step of both, each with one id; the gradients of both are 1.
+  // Makes a step in which each host looks up one id. All gradients are 1.
   void Step(int64_t first, int64_t second) {
     OnEach(2, [&](int64_t h) {
       Enqueue(h, h == 0 ? first : second);
@@ -131,7 +132,7 @@ class TwoEngines {
     }));
     return rows;
   }
-  // After as many complete steps, and whatever came between them.
+  // Checks the rows, and the number of complete steps, on both hosts.
   void ExpectRows(const std::vector<float>& wanted, int64_t steps = 2) {
     OnEach(2, [&](int64_t h) {
       EXPECT_EQ(Rows(h) == wanted, true);
