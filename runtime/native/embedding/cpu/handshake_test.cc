@@ -1,4 +1,5 @@
-// Hosts that are configured otherwise than others say what differs, and where.
+// Tests that hosts with different configurations report which settings differ, and on which
+// hosts.
 #include "embedding/cpu/handshake.h"
 
 #include <cstring>
@@ -13,7 +14,8 @@
 namespace opwright::embedding {
 namespace {
 
-// Two tables of one size, with a feature each.
+// The configuration that all hosts have before a test changes one of them. It has two tables of
+// the same size, with one feature each.
 Configuration Alike() {
   Configuration configuration;
   for (const char* const name : {"films", "users"}) {
@@ -32,7 +34,7 @@ Configuration Alike() {
   return configuration;
 }
 
-// How the handshake of each host ends.
+// The result of the handshake on each host.
 std::vector<Status> Shake(const std::vector<Configuration>& configurations) {
   const auto mailboxes = std::make_shared<Mailboxes>();
   const int64_t hosts = static_cast<int64_t>(configurations.size());
@@ -46,7 +48,7 @@ std::vector<Status> Shake(const std::vector<Configuration>& configurations) {
 
 struct Difference {
   std::function<void(Configuration*)> make;
-  std::string name, here, there;  // What the error says of both hosts.
+  std::string name, here, there;  // The setting, and its values on host 0 and on host 1.
 };
 
 void IsNamed(const Difference& difference) {
@@ -138,12 +140,12 @@ TEST(Handshake, StepsThatDifferAreNamed) {
   IsNamed({[](Configuration* c) { c->tables.pop_back(); }, "number of tables", "2", "1"});
 }
 
-TEST(Handshake, NamesMayHoldLines) {
+TEST(Handshake, LineBreaksInNamesAreEscaped) {
   IsNamed({[](Configuration* c) { c->tables[1].name = "a\nrows\t7\\"; }, "name of table 1",
            "users", "a\\nrows\\t7\\\\"});
 }
 
-TEST(Handshake, HostsThatAreAlikeSendFingerprintsOnly) {
+TEST(Handshake, EqualHostsSendFingerprintsOnly) {
   const auto mailboxes = std::make_shared<Mailboxes>();
   OnEach(3, [&](int64_t h) {
     ThreadExchange exchange(mailboxes, 3, h);
@@ -153,7 +155,7 @@ TEST(Handshake, HostsThatAreAlikeSendFingerprintsOnly) {
   });
 }
 
-TEST(Handshake, EveryHostHearsOfTheOneThatDiffers) {
+TEST(Handshake, EveryHostReportsTheOneThatDiffers) {
   std::vector<Configuration> configurations(3, Alike());
   configurations[2].tables[0].hyper.learning_rate = 0.25f;
   const std::vector<Status> ends = Shake(configurations);
@@ -168,7 +170,8 @@ TEST(Handshake, EveryHostHearsOfTheOneThatDiffers) {
                rate + "0.5 on host 1 and 0.25 on host 2");
 }
 
-// What the other host sends in place of its greeting and its settings.
+// The result of a handshake with a host that sends these bytes as its greeting and its
+// settings.
 Status AgainstAStranger(const std::vector<int64_t>& greeting, const std::string& settings) {
   const auto mailboxes = std::make_shared<Mailboxes>();
   std::string bytes(greeting.size() * sizeof(int64_t), '\0');
@@ -179,14 +182,14 @@ Status AgainstAStranger(const std::vector<int64_t>& greeting, const std::string&
   return Handshake(&exchange, Alike());
 }
 
-TEST(Handshake, OtherVersionsAreNamed) {
+TEST(Handshake, OtherProtocolVersionIsRefused) {
   EXPECT_ERROR(
       AgainstAStranger({kHostProtocol + 1, 0, 0}, ""), StatusCode::kInvalidArgument,
       "host 1 sends version 2 of the messages between hosts, host 0 version 1; install "
       "the same version of opwright on all hosts");
 }
 
-TEST(Handshake, WhatIsNoConfigurationIsRefused) {
+TEST(Handshake, MalformedSettingsAreRefused) {
   for (const int64_t bytes : {int64_t{-1}, int64_t{0}, int64_t{1} << 60}) {
     EXPECT_ERROR(AgainstAStranger({kHostProtocol, 0, bytes}, ""), StatusCode::kInvalidArgument,
                  "different configurations");
@@ -201,7 +204,7 @@ TEST(Handshake, WhatIsNoConfigurationIsRefused) {
   }
 }
 
-// The combiner comes with each batch.
+// Combiners belong to batches, and are compared for each batch.
 TEST(Handshake, CombinersThatDifferAreNamed) {
   const Configuration configuration = Alike();
   const auto mailboxes = std::make_shared<Mailboxes>();

@@ -1,5 +1,5 @@
-// Hosts that run out of memory or lose one another in the middle of a step: every call ends
-// with an error, and where hosts still reach each other, the next step goes on.
+// Tests hosts that run out of memory, or lose contact in the middle of a step. Every call ends
+// with an error. If the hosts can still reach each other, the next step works.
 #include <chrono>
 #include <future>
 #include <memory>
@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kLarge = 100'000;  // Bytes; the ids of kSamples take more.
+constexpr size_t kLarge = 100'000;  // In bytes. The ids of kSamples samples take more.
 constexpr int64_t kSamples = 5000;
 
 std::vector<float> StepsOfManySamples(int64_t steps) {
@@ -61,9 +61,9 @@ TEST(HostsFailures, BackwardOnlyBatchWithoutMemoryIsRefusedOnAllHosts) {
   EnqueueWithoutMemoryIsRefusedOnAllHosts(Mode::kBackwardOnly);
 }
 
-// Whichever block of an Enqueue there is no memory for, the hosts agree on the batches they
-// have.
-TEST(HostsFailures, EnqueueWithoutAnyOneBlockLeavesTheHostsInStep) {
+// Each allocation of an Enqueue on host 1 fails in turn. Afterwards, both hosts have the batch
+// or both have dropped it.
+TEST(HostsFailures, EnqueueWithOneFailedAllocationKeepsHostsConsistent) {
   TwoEngines hosts;
   int64_t steps = 0, refused = 0;
   bool was_short = true;
@@ -75,14 +75,14 @@ TEST(HostsFailures, EnqueueWithoutAnyOneBlockLeavesTheHostsInStep) {
         enqueued[0] = hosts.Enqueue(0, std::move(batch));
         return;
       }
-      Pool pool(1);  // Of threads that are made before memory is scarce.
+      Pool pool(1);  // Its thread is created before memory is scarce.
       PoolContext exec(pool);
       const Engine::OnQueued on_queued = [&](const Status& status) { enqueued[1] = status; };
       const ScarceMemory scarce = ScarceMemory::AtBlock(block);
       try {
         hosts.engine(1).Enqueue(&exec, 0, std::move(batch), on_queued);
       } catch (const std::bad_alloc&) {
-        // Before the engine had the batch, or when it had taken it: Abandon shows which.
+        // It was thrown before the engine had the batch.
         enqueued[1] = ResourceExhaustedError("thrown");
       }
       was_short = scarce.was_short();
@@ -110,7 +110,7 @@ TEST(HostsFailures, EnqueueWithoutAnyOneBlockLeavesTheHostsInStep) {
   hosts.ExpectRows(rows, steps);
 }
 
-// Its rows do not come, nor do the gradients that it sends after them.
+// An exchange in which rows and gradients fail after a delay, as if the other host were lost.
 class SeveredExchange : public ThreadExchange {
  public:
   using ThreadExchange::ThreadExchange;
@@ -132,7 +132,7 @@ std::shared_ptr<Exchange> MakeSevered(std::shared_ptr<Mailboxes> mailboxes, int6
   return std::make_shared<SeveredExchange>(std::move(mailboxes), 2, host);
 }
 
-TEST(HostsFailures, LookupThatFailsBesideItsSendLeavesTheStepToTheSend) {
+TEST(HostsFailures, StepIsDroppedIfLookupAndSendFailConcurrently) {
   TwoEngines hosts(false, 1, MakeSevered);
   OnEach(2, [&](int64_t h) {
     hosts.Enqueue(h, 5);
@@ -143,20 +143,20 @@ TEST(HostsFailures, LookupThatFailsBesideItsSendLeavesTheStepToTheSend) {
     EXPECT_ERROR(hosts.Send(h, 1), StatusCode::kFailedPrecondition, "host 1 does not answer");
     EXPECT_ERROR(lookup.get(), StatusCode::kFailedPrecondition, "host 1 does not answer");
     EXPECT_EQ(hosts.engine(h).Steps(), 0);
-    // Nothing of it is left.
+    // No batch and no part of the step is left.
     EXPECT_EQ(hosts.engine(h).Abandon(false), 0);
     EXPECT_ERROR(hosts.Send(h, 1), StatusCode::kFailedPrecondition,
                  "no step of core 0 awaits gradients");
   });
 }
 
-TEST(HostsFailures, SecondSendOfAStepBesideTheFirstIsRefused) {
+TEST(HostsFailures, SecondSendOfAStepDuringTheFirstIsRefused) {
   TwoEngines hosts;
   OnEach(2, [&](int64_t h) {
     hosts.Enqueue(h, 5);
     EXPECT_OK(hosts.LookUp(h).status());
   });
-  // The first one waits for the other host.
+  // The first Send waits for the other host.
   std::future<Status> first = std::async(std::launch::async, [&] { return hosts.Send(0, 1); });
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_ERROR(hosts.Send(0, 1), StatusCode::kFailedPrecondition,

@@ -1,4 +1,5 @@
-// Tables over several hosts: they are what one host has that gets the batches of all.
+// Tests tables that are sharded over several hosts. They must be equal to the tables of one
+// host that has the batches of all hosts.
 #include "embedding/cpu/hosts.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& wanted
   }
 }
 
-// Drawn steps of several hosts, and the same ones of one host that has all tables.
+// Random steps of several hosts, and the same steps of one host that has all tables.
 class DrawnHostSteps {
  public:
   explicit DrawnHostSteps(uint64_t seed) : random_{seed} {
@@ -65,7 +66,7 @@ class DrawnHostSteps {
     for (size_t step = 0; step < kSteps; ++step) DrawStep(step);
   }
 
-  // Each host requests its next batch when it likes: before a step's lookup, or after it.
+  // Each host prepares its next batch at random before the lookup of a step or after the step.
   void RunHosts() {
     OnEach(count_, [this](int64_t host) {
       const size_t h = static_cast<size_t>(host);
@@ -125,7 +126,7 @@ class DrawnHostSteps {
 
  private:
   static constexpr size_t kSteps = 3;
-  using Values = std::vector<std::vector<float>>;  // By feature.
+  using Values = std::vector<std::vector<float>>;  // One array for each feature.
 
   static std::vector<float*> Pointers(Values& of) {
     std::vector<float*> made;
@@ -159,7 +160,7 @@ class DrawnHostSteps {
   }
 
   void DrawStep(size_t step) {
-    std::vector<Combiner> combiners;  // By feature; all hosts have the same.
+    std::vector<Combiner> combiners;  // One for each feature. All hosts have the same.
     for (size_t f = 0; f < configuration_.features.size(); ++f) {
       combiners.push_back(static_cast<Combiner>(random_.Below(3)));
     }
@@ -191,14 +192,15 @@ class DrawnHostSteps {
   int64_t count_ = 0;
   const std::unique_ptr<TableStore> one_ = MakeCpuTableStore();
   std::vector<Host> hosts_;
-  // By host.
+  // For each step, one element for each host.
   std::vector<std::shared_ptr<const Batch>> batches_[kSteps];
   std::vector<Values> gradients_[kSteps], outputs_[kSteps];
   std::vector<bool> ahead_[kSteps];
 };
 
-// What the first of two hosts sends of counts, ids, rows and gradients in a step, where both
-// look up samples with these ids: in a table of 100 rows of 8 floats, shared out by remainder.
+// The bytes of counts, ids, rows and gradients that the first of two hosts sends in a step.
+// Both hosts look up samples with these ids. The table has 100 rows of 8 floats and is sharded
+// by remainder.
 std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& samples,
                                     bool weighted, bool quantized) {
   Configuration configuration;
@@ -247,8 +249,9 @@ void ExpectSame(const std::vector<int64_t>& got, const std::vector<int64_t>& wan
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], wanted[i]);
 }
 
-TEST(Hosts, WhateverIsLessIsSent) {
-  // Of odd ids the second host has the rows; as many are asked of the first one.
+TEST(Hosts, RowsOrPooledVectorsAreSentWhicheverIsLess) {
+  // The second host has the rows of odd ids. The other host requests as many rows from the
+  // first.
   const std::vector<std::vector<int64_t>> long_bags = {{1, 3, 5, 7, 0, 2, 4, 6},
                                                        {9, 11, 13, 8, 10, 12}};
   const int64_t counts = 8 * (2 + 3), row = 8 * 4, goes_on = 8, rate = 4;
@@ -256,7 +259,7 @@ TEST(Hosts, WhateverIsLessIsSent) {
   ExpectSame(sums, {counts, 2 * 4 + 7 * 4, 2 * row + goes_on, 2 * row + rate + goes_on});
   const auto weighted = BytesOfOneStep(long_bags, true, false);
   ExpectSame(weighted, {counts, 2 * 4 + 7 * 8, 2 * row + goes_on, 2 * row + rate + goes_on});
-  // The requesting host quantizes; a row that many samples have is requested once.
+  // Quantized rows are not pooled, because the requesting host quantizes them.
   const auto quantized = BytesOfOneStep(long_bags, false, true);
   ExpectSame(quantized, {counts, 7 * 4, 7 * row + goes_on, 7 * row + rate + goes_on});
   const auto hot = BytesOfOneStep({{1, 0}, {1, 0}, {1, 0}}, false, false);
@@ -289,7 +292,7 @@ TEST(Hosts, NextBatchIsRequestedBeforeTheLookup) {
       EXPECT_EQ(prepared == nullptr, false);
     }
   }
-  // All have gone out, from this one thread, and nothing has been looked up.
+  // The requests of all batches are sent, although this thread has looked up none of them.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto asked = [&] { return hosts[0].exchange->BytesSent(Channel::kCounts); };
   while (asked() < 3 * 8 * (2 + 3) && std::chrono::steady_clock::now() < end) {
@@ -300,7 +303,7 @@ TEST(Hosts, NextBatchIsRequestedBeforeTheLookup) {
 
 const std::vector<float> kTwoSteps = {-1, 0, 0, -2, 0, 0, 0, 0, 0, -1};
 
-TEST(Hosts, ABatchThatOneHostRefusesIsDroppedByAll) {
+TEST(Hosts, BatchThatOneHostRefusesIsDroppedByAll) {
   for (const bool pipelined : {false, true}) {
     TwoEngines hosts(pipelined);
     hosts.Step(0, 3);
@@ -318,7 +321,7 @@ TEST(Hosts, ABatchThatOneHostRefusesIsDroppedByAll) {
   }
 }
 
-TEST(Hosts, OtherLearningRatesUpdateNothing) {
+TEST(Hosts, DifferentLearningRatesUpdateNothing) {
   TwoEngines hosts;
   hosts.Step(0, 3);
   OnEach(2, [&](int64_t h) {
@@ -331,7 +334,7 @@ TEST(Hosts, OtherLearningRatesUpdateNothing) {
   hosts.ExpectRows(kTwoSteps);
 }
 
-TEST(Hosts, GradientsThatOneRefusesUpdateNothing) {
+TEST(Hosts, GradientsThatOneHostRefusesUpdateNothing) {
   for (const bool pipelined : {false, true}) {
     TwoEngines hosts(pipelined);
     hosts.Step(0, 3);
@@ -347,8 +350,8 @@ TEST(Hosts, GradientsThatOneRefusesUpdateNothing) {
   }
 }
 
-// A run that fails, of one host or of both: before its lookup, or after it.
-TEST(Hosts, AStepThatFailsOnOneFailsOnAll) {
+// The run fails on one host or on both, before the lookup or after it.
+TEST(Hosts, StepThatFailsOnOneHostFailsOnAll) {
   for (int which = 0; which < 8; ++which) {
     const bool looks_up = which & 1, both_fail = which & 2, pipelined = which & 4;
     TwoEngines hosts(pipelined);
@@ -373,7 +376,7 @@ TEST(Hosts, AStepThatFailsOnOneFailsOnAll) {
   }
 }
 
-TEST(Hosts, StepsAreThoseOfOneHost) {
+TEST(Hosts, StepsMatchThoseOfOneHost) {
   for (int64_t round = 0; round < testing::Rounds(12); ++round) {
     DrawnHostSteps steps(testing::Seed());
     steps.RunHosts();

@@ -1,5 +1,6 @@
-// The inner loops of every instruction set, at widths that fill no vector and where no vector
-// begins. Arrays are exactly as long as they must be, so that a sanitizer sees a step outside.
+// Tests the row loops of every instruction set, with rows that fill no vector and arrays that
+// are not aligned. Arrays have no unused elements at their ends, so that a sanitizer finds
+// accesses outside of them.
 #include "embedding/cpu/rows.h"
 
 #include <algorithm>
@@ -11,12 +12,12 @@
 namespace opwright::embedding {
 namespace {
 
-// Around the widths of all vectors, and of several.
+// Widths close to those of one vector and of several vectors, for all instruction sets.
 constexpr int64_t kWidths[] = {1,  2,  3,  4,  5,  7,  8,   9,   12,  15,  16,  17,
                                23, 31, 32, 33, 63, 65, 127, 128, 129, 150, 257, 300};
 
-// So many floats that begin `offset` floats behind where a vector may, and end with the
-// memory.
+// An array of floats that begins `offset` floats behind an aligned address. It ends at the end
+// of its memory block.
 class Floats {
  public:
   Floats(int64_t size, int64_t offset)
@@ -32,7 +33,7 @@ class Floats {
   int64_t offset_, size_;
 };
 
-// Samples of none to many rows.
+// Samples with any number of rows.
 struct Ids {
   std::vector<int64_t> offsets{0}, rows;
   std::vector<float> weights, scales;
@@ -40,7 +41,7 @@ struct Ids {
 
 Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
   Ids ids;
-  // How rows are prefetched depends on how many a sample has.
+  // The number of rows varies between calls, because prefetching depends on it.
   const int64_t most = 2 + random.Below(12);
   for (int64_t s = 0; s < samples; ++s) {
     for (int64_t n = random.Below(most); n > 0; --n) {
@@ -53,7 +54,7 @@ Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
   return ids;
 }
 
-// Samples of one row.
+// Draws samples with one row each.
 Ids DrawSingleIds(Random& random, int64_t samples, int64_t rows) {
   Ids ids;
   for (int64_t s = 1; s <= samples; ++s) {
@@ -83,7 +84,7 @@ TEST(Rows, LookupsAtOddWidths) {
     for (int64_t round = 0; round < testing::Rounds(1); ++round) {
       for (const int64_t width : kWidths) {
         const int64_t rows = 1 + random.Below(50), samples = 1 + random.Below(20);
-        // As if there were a slot, or none.
+        // A stride for rows with a slot behind their weights, or without one.
         const int64_t stride = width * (1 + random.Below(2));
         const Floats table(rows * stride, random.Below(4));
         for (int64_t i = 0; i < table.size(); ++i) {
@@ -92,7 +93,7 @@ TEST(Rows, LookupsAtOddWidths) {
         const bool single = random.Below(4) == 0;
         const Ids ids =
             single ? DrawSingleIds(random, samples, rows) : DrawIds(random, samples, rows);
-        // Outputs of others lie between its own.
+        // Outputs of other features may be between the rows of the output.
         const int64_t out_stride = width + random.Below(4);
         const Floats out(samples * out_stride, random.Below(4));
         std::fill_n(out.get(), out.size(), 9.f);
@@ -103,7 +104,7 @@ TEST(Rows, LookupsAtOddWidths) {
         call.cache_resident = random.Below(2);
         if (weighted) call.per_sample_weights = ids.weights.data();
         if (scaled) call.scales = ids.scales.data();
-        // In two parts, as threads do it.
+        // Two calls look up one part each, as threads do.
         const int64_t cut = random.Below(samples + 1);
         call.end = cut;
         if (cut > 0) SelectRowKernels().lookup(call);
@@ -126,8 +127,9 @@ TEST(Rows, LookupsAtOddWidths) {
   });
 }
 
-// The same bits, wherever outputs begin, and nothing next to them.
-TEST(Rows, LookupsPastTheCaches) {
+// Streaming stores write the same bits as other stores, for any alignment of the output. They
+// write nothing next to the output.
+TEST(Rows, StreamingLookupsWriteTheSameBits) {
   ForEachIsa([] {
     Random random{testing::Seed()};
     for (const int64_t width : kWidths) {
@@ -153,7 +155,7 @@ TEST(Rows, LookupsPastTheCaches) {
   });
 }
 
-// Samples outside of the call stay as they are.
+// A lookup does not write samples before `first` or from `end` on.
 TEST(Rows, LookupsStayWithinTheirSamples) {
   ForEachIsa([] {
     const Floats table(4 * 21, 1), out(5 * 21, 1);
@@ -193,7 +195,8 @@ TEST(Rows, QuantizedLookups) {
   });
 }
 
-// Of buckets whose last value float32 rounds up.
+// The value of the last bucket may be above the upper limit before it is bounded, due to
+// rounding.
 TEST(Rows, QuantizedRowsStayWithinTheLimits) {
   ForEachIsa([] {
     Random random{testing::Seed()};
@@ -217,7 +220,7 @@ TEST(Rows, QuantizedRowsStayWithinTheLimits) {
   });
 }
 
-// A table's rows, what is added to them, and what an update should leave.
+// A table, gradients for its rows, and the expected table after an update.
 struct Updates {
   Updates(Random& random, Optimizer rule, int64_t columns)
       : optimizer(rule),
@@ -243,7 +246,7 @@ struct Updates {
     model.assign(table.get(), table.get() + table.size());
   }
 
-  // Where a row's weights begin, part 0, or one of its slots.
+  // The index of a row's weights (part 0), or of its slot part - 1.
   int64_t At(int64_t row, int64_t part) const {
     const int64_t slot = part == 0 ? 0 : width + (part - 1) * columns;
     if (!separate) return row * floats + slot;
@@ -260,7 +263,7 @@ struct Updates {
     return rows;
   }
 
-  // Of a row of the model, from gradients by column.
+  // Updates a row of the expected table, with one gradient for each column.
   void Apply(int64_t row, const std::vector<double>& gradient) {
     float* of_row[5];
     for (int64_t p = 0; p < parts; ++p) of_row[p] = model.data() + At(row, p);
@@ -276,8 +279,10 @@ struct Updates {
 
   static constexpr int64_t kRows = 80, kGradients = 5;
   const Optimizer optimizer;
-  const int64_t width, parts, columns, floats;  // Columns of a slot; floats of a row.
-  const bool separate;                          // Weights and slots.
+  // `columns` is the number of columns of a slot, `floats` the number of floats of a row with
+  // slots.
+  const int64_t width, parts, columns, floats;
+  const bool separate;  // Whether weights and slots are in separate arrays.
   const Floats table, gradients;
   Hyper hyper;
   std::vector<float> model;
@@ -289,7 +294,7 @@ void UpdatesAreRight(bool accumulate) {
     for (const Optimizer optimizer : WithRules()) {
       for (const int64_t width : kWidths) {
         Updates updates(random, optimizer, width);
-        // Fewer than one block of prefetches, or more.
+        // The number of rows is less or more than one block of prefetched rows.
         std::vector<int64_t> rows;
         const int64_t count = 1 + random.Below(Updates::kRows);
         for (int64_t i = 0; i < count; ++i) rows.push_back((i * 7 + 5) % Updates::kRows);
@@ -332,8 +337,8 @@ void UpdatesAreRight(bool accumulate) {
 TEST(Rows, UpdatesOfSums) { UpdatesAreRight(true); }
 TEST(Rows, UpdatesOneByOne) { UpdatesAreRight(false); }
 
-// Rows without a bit, from the first one to the end, and no others.
-TEST(Rows, UpdatesOfTheRest) {
+// `rest` updates the rows from `first` to `end` whose bit is not set, and no other rows.
+TEST(Rows, RestUpdatesRowsWithoutBit) {
   ForEachIsa([] {
     Random random{testing::Seed()};
     for (const Optimizer optimizer : WithRules()) {
@@ -356,7 +361,7 @@ TEST(Rows, UpdatesOfTheRest) {
   });
 }
 
-TEST(Rows, LoopsAreThoseOfRules) {
+TEST(Rows, OptimizersWithRulesHaveLoops) {
   ForEachIsa([] {
     for (int i = 0; i < kOptimizers; ++i) {
       EXPECT_EQ(SelectRowKernels().update[i] != nullptr, kOptimizerRegistry[i].has_rule());
@@ -365,7 +370,8 @@ TEST(Rows, LoopsAreThoseOfRules) {
   });
 }
 
-// Rows of numbers of any magnitude, updated with such gradients, rates and hyperparameters.
+// Rows with numbers of any magnitude stay finite. Gradients, learning rates and hyperparameters
+// have any magnitude, too.
 TEST(Rows, TablesStayFinite) {
   ForEachIsa([] {
     Random random{testing::Seed()};
@@ -419,8 +425,8 @@ TEST(Rows, TablesStayFinite) {
   });
 }
 
-// Every row and column is looked at, and none between the rows.
-TEST(Rows, ValuesOutsideOfARange) {
+// `within` checks every row and column, and no values between the rows.
+TEST(Rows, WithinFindsEveryValueOutsideOfARange) {
   ForEachIsa([] {
     const struct {
       Range range;

@@ -1,5 +1,5 @@
-// Tables in the memory of the machine: what is written comes back, and what threads do side by
-// side is what one does.
+// Tests the CPU store: reads return what was written, and several threads compute the same as
+// one.
 #include "embedding/store.h"
 
 #include <sys/mman.h>
@@ -33,7 +33,8 @@ Configuration TwoTables() {
   return made;
 }
 
-// Every optimizer's slots, of narrow and wide rows, next to the weights and elsewhere.
+// Writes and reads shards of weights and slots. The slots are next to the weights or in a
+// separate array, depending on the optimizer, the dimension and the size of the tables.
 void ShardsAndSlotsAreSeparate(Optimizer optimizer, int64_t dimension, bool cache_resident) {
   Pool pool(2);
   PoolContext exec(pool);
@@ -42,11 +43,11 @@ void ShardsAndSlotsAreSeparate(Optimizer optimizer, int64_t dimension, bool cach
   configuration.tables[0].dimension = dimension;
   if (!cache_resident) {
     configuration.tables.push_back(configuration.tables[1]);
-    configuration.tables[2].rows = 8 << 20;  // Which take no memory.
+    configuration.tables[2].rows = 8 << 20;  // They take no memory, as they are never written.
   }
   const auto store = MakeCpuTableStore();
   EXPECT_OK(store->Allocate(configuration));
-  // A number of its own for each element.
+  // A different number for each element.
   const auto value = [](int64_t t, int64_t slot, int64_t row, int64_t k) {
     return static_cast<float>(((t * 10 + slot + 1) * 100 + row) * 10 + k);
   };
@@ -55,7 +56,7 @@ void ShardsAndSlotsAreSeparate(Optimizer optimizer, int64_t dimension, bool cach
       const TableConfig& table = configuration.tables[static_cast<size_t>(t)];
       for (int64_t slot = -1; slot < table.slots(); ++slot) {
         for (int64_t shard = 0; shard < 3; ++shard) {
-          // Read as other shards than were written.
+          // Shards are written by remainder and read by division.
           const Shard rows = ShardOf(table.rows, 3, shard, writes);
           const int64_t d = table.columns(slot);
           std::vector<float> values(static_cast<size_t>(rows.count * d));
@@ -85,7 +86,7 @@ TEST(Store, ShardsAndSlotsAreSeparate) {
 
 constexpr int64_t kLargePage = 2 << 20;
 
-// Bytes of this process in large pages.
+// The number of bytes of this process that are in huge pages.
 int64_t InLargePages() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   int64_t kilobytes = 0;
@@ -95,7 +96,7 @@ int64_t InLargePages() {
   return kilobytes << 10;
 }
 
-// Whether this kernel makes a large page of small ones, as Linux does from 6.1 on.
+// Whether this kernel can replace small pages by a huge one. Linux can since 6.1.
 bool KernelEnlarges() {
   void* const mapped =
       mmap(nullptr, 2 * kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -110,7 +111,7 @@ bool KernelEnlarges() {
   return enlarges;
 }
 
-TEST(Store, LargePagesThatWereShortAreTriedAgain) {
+TEST(Store, WriteReplacesSmallPagesByLargeOnes) {
   if (!KernelEnlarges()) {
     std::puts("  not here: this kernel makes no large page of small ones");
     return;
@@ -141,7 +142,7 @@ TEST(Store, LargePagesThatWereShortAreTriedAgain) {
   EXPECT(InLargePages() > before);
 }
 
-TEST(Store, ItBeginsWithZeros) {
+TEST(Store, NewTablesAreZero) {
   Pool pool(1);
   PoolContext exec(pool);
   const Configuration configuration = TwoTables();
@@ -179,7 +180,7 @@ PreparedRef Prepared(TableStore& store, ExecutionContext& exec, const Batch& bat
   return Value(store.Prepare(&exec, std::make_shared<const Batch>(Clone(batch))));
 }
 
-// A batch of so many ids that threads share them, of which many are for one row.
+// A batch with so many ids that several threads share it. Many of the ids are for the same row.
 struct Large {
   explicit Large(Random& random) {
     configuration.tables.resize(1);
@@ -204,7 +205,7 @@ struct Large {
     }
   }
 
-  // All of the table after an update and the outputs after that.
+  // The weights and slots of the table after an update, and then the outputs of a lookup.
   std::vector<float> Update(int threads) const {
     Pool pool(threads);
     PoolContext exec(pool);
@@ -230,7 +231,7 @@ struct Large {
   std::vector<std::vector<float>> gradients;
 };
 
-TEST(Store, TheSameBitsWithAnyNumberOfThreads) {
+TEST(Store, NumberOfThreadsDoesNotChangeBits) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(3); ++round) {
     const Large large(random);
@@ -258,9 +259,9 @@ TEST(Store, ManyIdsAreSummedByRow) {
   }
 }
 
-// What began before a write is looked up again after it; what is never received, or with other
-// outputs, is stopped.
-TEST(Store, LookupsThatBeganSeeEveryWrite) {
+// A lookup that began before a write is made again after it. A lookup that began is stopped if
+// its batch is never received, or is received with other outputs.
+TEST(Store, LookupsThatBeganAheadSeeLaterWrites) {
   Pool pool(3);
   PoolContext exec(pool);
   Random random{testing::Seed()};
@@ -285,7 +286,7 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
     EXPECT(begun != nullptr);
     const bool writes = random.Below(2), elsewhere = random.Below(3) == 0;
     if (writes) write();
-    if (random.Below(8) == 0) {  // It is not received, and the tables go before it.
+    if (random.Below(8) == 0) {  // The store is destroyed before the batch is received.
       store.reset();
       continue;
     }
@@ -307,14 +308,14 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
         EXPECT(count > 0 ? Near(static_cast<float>(value * sum * scale), found) : found == 0);
       }
     }
-    // Once found, a batch is looked up like any other.
+    // The second lookup of the batch is like that of any other batch.
     EXPECT_OK(store->Lookup(&exec, begun.get(), others));
     EXPECT_EQ(other[0], to[0][0]);
   }
 }
 
-// Rows without lookups move too, if the table says so.
-TEST(Store, EveryRow) {
+// If every_row is set, rows that were not looked up are updated too.
+TEST(Store, EveryRowUpdatesRowsWithoutLookups) {
   Pool pool(3);
   for (const bool every_row : {true, false}) {
     PoolContext exec(pool);

@@ -10,8 +10,9 @@ namespace {
 // constructors run.
 struct Limits {
   bool on;
-  size_t bytes;   // Blocks of at least this size fail. 0 if the size is not limited.
-  int64_t block;  // The number of allocations until one fails. Negative if none fails any more.
+  size_t bytes;  // Blocks of at least this size fail. 0 if the size is not limited.
+  int64_t
+      block;  // The number of allocations before the one that fails. Negative if none fails.
   bool was_short;
 };
 thread_local Limits limits;
