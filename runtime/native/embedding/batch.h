@@ -91,7 +91,7 @@ struct Bags {
   std::unique_ptr<float[]> scales;
   bool single = false;  // Whether each sample has one id, and all weights and scales are 1.
   Combiner combiner = Combiner::kSum;  // The combiner that `scales` was computed for.
-  // Null, or the ids in device memory. Then the arrays above are null.
+  // The ids if they are in device memory, else null. If this is set, the arrays above are null.
   std::unique_ptr<const DeviceLookups> on_device;
 
   int64_t count() const {

@@ -1,6 +1,6 @@
 // Loops that copy and check callers' ids and weights in one pass, which compilers vectorize.
-// The copies cannot change after the check. They are compiled with the flags of the including
-// file.
+// The copies cannot change after the check. The loops are compiled with the flags of the
+// including file.
 #pragma once
 
 #include <algorithm>

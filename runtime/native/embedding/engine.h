@@ -19,8 +19,8 @@
 //
 // Receive and Enqueue never wait: they take a continuation, which may be called before they
 // return. The continuation is called without a lock held, by the thread that ended the wait.
-// Every other call does the updates and starts the lookups that have become possible before it
-// returns. It does that work on its own execution context.
+// Before any other call returns, it makes the updates and ends the waits that have become
+// possible. It does that work on its own execution context.
 //
 // A device may find an error in an update after the update has returned. The next Receive, Send
 // or Use returns that error and does nothing else.
@@ -90,11 +90,11 @@ class Engine {
   Status Lookup(ExecutionContext* exec, const Grant& grant, float* const* outputs,
                 Status wrong = {});
 
-  // Takes the gradients of a core's oldest step without gradients, and one learning rate for
-  // each tag. It checks `values`. The memory of `values` must live until the update; the engine
-  // keeps `owner` until then for that. This call may make the update itself. If the update
-  // fails, this call returns its error, but it has taken the gradients. A later call then tries
-  // the update again.
+  // Takes the gradients of the oldest step that a core has not sent, and one learning rate for
+  // each tag. `values` are checked. They are used until the update, and the engine keeps
+  // `owner` until then to keep them alive. This call may make the update itself. If the update
+  // fails, this call returns its error, although it has taken the gradients. A later call then
+  // tries the update again.
   Status Send(ExecutionContext* exec, int64_t core, const std::vector<const float*>& values,
               Owner owner, const std::vector<float>& tagged_rates, const RunRef& run = {});
 

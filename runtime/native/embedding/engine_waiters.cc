@@ -17,9 +17,9 @@ Engine::Queue::const_iterator Engine::Next(int64_t core, const RunRef& run) cons
     return !one.run || one.run == run || !IsPrivate(*one.run);
   });
   if (next != queue.end()) return next;
-  // All batches belong to other runs and the queue is full. Their run may itself wait for space
-  // in the queue. This run therefore takes one of their batches, because otherwise both would
-  // wait forever.
+  // All batches in the full queue belong to other runs. One of these runs may itself wait for
+  // space in the queue. This run therefore takes one of their batches, because otherwise both
+  // runs could wait forever.
   if (static_cast<int64_t>(queue.size()) < kMaxQueued) return queue.end();
   return std::find_if(queue.begin(), queue.end(),
                       [](const Queued& one) { return !one.run->failed(); });

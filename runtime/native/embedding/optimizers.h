@@ -66,7 +66,7 @@ enum class Range : int32_t {
   kFraction,  // 0 to 1.
   kFlag,
   kNonLazyFlag,  // Whether rows without a gradient are updated too, with a gradient of zero.
-  kClear,        // 0 or kClearBits. TPUs mark a gradient accumulator without gradients so.
+  kClear,        // 0, or kClearBits, which TPUs put into accumulators without gradients.
 };
 // The bits of the smallest denormal.
 constexpr uint32_t kClearBits = 1;
@@ -336,8 +336,8 @@ struct Hyper {
   }
 };
 
-// Describes what is wrong with the learning rate of a step, or with the decay that it leads to,
-// such as "must be positive, is 0". Empty if nothing is wrong.
+// Describes what is wrong with the learning rate of a step, or with the decay that results from
+// it. For example, "must be positive, is 0". Empty if nothing is wrong.
 std::string WrongRate(Optimizer optimizer, const Hyper& hyper);
 
 namespace rules {

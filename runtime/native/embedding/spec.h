@@ -110,7 +110,8 @@ Status CheckNumbers(const TableConfig& table, const std::string& where);
 // others: the features of a num_features configuration, and `tags`.
 Status Complete(Configuration* configuration);
 
-// "table 2 ('users')", "feature 3 ('clicked', of table 'items')".
+// A table or a feature in a message, such as "table 2 ('users')" or "feature 3 ('clicked') of
+// table 1 ('items')".
 std::string Describe(const Configuration& configuration, int64_t table);
 std::string DescribeFeature(const Configuration& configuration, int64_t feature);
 

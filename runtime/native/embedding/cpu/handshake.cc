@@ -12,7 +12,7 @@ namespace {
 
 using Buffers = std::vector<Exchange::Buffer>;  // One for each host.
 
-// If the text of the settings has more bytes, hosts exchange only its fingerprint.
+// If the text of the settings has more bytes, hosts compare only its fingerprint.
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 // The most differences that an error lists for each host.
 constexpr int kMostListed = 3;

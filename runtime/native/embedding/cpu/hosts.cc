@@ -201,7 +201,7 @@ class HostsStore : public DistributedStore {
     Buffers out, in;
     request_queue_->AllocateBuffers(batch, request_queue_->RateBytes(), &in, &out);
     if (own.ok()) {
-      std::vector<std::vector<float*>> sums;  // By host and table.
+      std::vector<std::vector<float*>> sums;  // Indexed by host and table.
       for (int64_t h = 0; h < hosts(); ++h) {
         const std::vector<int64_t> units = UnitsOf(batch, h);
         sums.push_back(Tables(At(out, h), units));
@@ -213,7 +213,7 @@ class HostsStore : public DistributedStore {
     }
     OPWRIGHT_RETURN_IF_ERROR(
         request_queue_->AllToAll(&batch, Channel::kGradients, own, out, in));
-    // All hosts have sent each other their rates. If they differ, all hosts find it.
+    // Each host compares the rates of all hosts with its own, so all hosts find a difference.
     for (int64_t h = 0; h < hosts(); ++h) {
       const int64_t bytes = BytesOf(UnitsOf(*At(*incoming, h)));
       if (std::memcmp(At(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;

@@ -59,8 +59,8 @@ using SharedRef = std::shared_ptr<SharedBatch>;
 // Exchanges the requests of one batch after the other, in the order of the calls and in the
 // background. Only a caller that needs the replies waits.
 //
-// Each message of counts, rows or gradients tells whether its host refuses the batch. If one
-// host refuses a batch, all hosts drop it. The refusing host then sends the reason, and the
+// Each message of counts, rows or gradients has a flag: whether its host refuses the batch. If
+// one host refuses a batch, all hosts drop it. The refusing host then sends the reason, and the
 // hosts continue with the next batch.
 class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue> {
  public:

@@ -43,7 +43,7 @@ struct LookupCall : TableLookup {
   int64_t first = 0, end = 0;
   float* out = nullptr;    // The rows of the output, with `dimension` floats each.
   int64_t out_stride = 0;  // The number of floats from one row of the output to the next.
-  bool streaming = false;  // Whether the output is so large that it leaves the caches anyway.
+  bool streaming = false;  // Whether the output is too large to stay in the caches.
 };
 
 // An update of different rows. `accumulate` is whether the contributions to a row are summed.

@@ -465,7 +465,7 @@ class CpuTableStore : public TableStore {
             quantization.enabled ? &quantization : nullptr};
   }
 
-  // Throws std::bad_alloc before anything has changed.
+  // Updates the rows of all tables. It may throw std::bad_alloc before it has changed any row.
   void UpdateRows(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
                   const std::vector<float>& rates) {
     std::vector<Plan> plans = MakePlans(exec, cores);
@@ -488,7 +488,7 @@ class CpuTableStore : public TableStore {
         std::memset(touched[t], 0, words * sizeof(uint64_t));
       }
     }
-    // Nothing is allocated from here on.
+    // All scratch memory is allocated before this line, because rows change after it.
     exec->For(part_count, [&](int64_t i) { Scatter(plans, parts[i]); });
     const RowKernels& kernels = SelectRowKernels();
     std::atomic<int64_t> next{0};

@@ -10,9 +10,8 @@ namespace {
 // constructors run.
 struct Limits {
   bool on;
-  size_t bytes;  // Blocks of at least this size fail. 0 if the size is not limited.
-  int64_t
-      block;  // The number of allocations before the one that fails. Negative if none fails.
+  size_t bytes;   // Blocks of at least this size fail. 0 if the size is not limited.
+  int64_t block;  // The allocations before the one that fails. Negative if none fails.
   bool was_short;
 };
 thread_local Limits limits;
