@@ -9,7 +9,7 @@ namespace opwright::rnn {
 namespace {
 
 constexpr int64_t kBlockBytes = kDigestBlock * 8;
-// The number of digests in a block.
+// The number of digests that fill one block.
 constexpr int64_t kFan = kBlockBytes / static_cast<int64_t>(sizeof(Digest));
 
 std::vector<DigestKey> DrawKeys() {
@@ -32,7 +32,8 @@ const DigestKey* DigestKeys() {
 
 Digest DigestOf(CompressBlocks compress, int64_t bytes, const void* from) {
   const DigestKey* const keys = DigestKeys();
-  // The unfinished block of each level. Level 0 is the memory of the caller.
+  // The incomplete block of each level. Level 0 is unused, because its words are read from the
+  // caller's memory.
   Digest block[kDigestLevels][kFan];
   int64_t filled[kDigestLevels] = {};
   const auto raise = [&](int level) {

@@ -1,9 +1,10 @@
-// Digests that tell contents of equal length apart.
+// Digests that distinguish byte sequences of equal length.
 //
-// Two different contents have the same digest with a probability below 2^-60, over the random
-// keys. Each digest has two independent sums. At each level of its tree two contents meet in
-// one sum with a probability of at most 2^-32. Each process draws its keys once and keeps them
-// private, so an attacker who chooses contents cannot search for two with the same digest.
+// Two different byte sequences have the same digest with a probability below 2^-60 over the
+// random keys. Each digest has two independent sums. At each level of the digest's tree, two
+// different inputs give the same sum with a probability of at most 2^-32. Each process draws
+// its keys once and keeps them private, so an attacker cannot search for two inputs with the
+// same digest.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@
 
 namespace opwright::rnn {
 
-// Blocks of words are compressed to a digest each, then blocks of those digests, and so on.
-// Each level has its own keys.
-constexpr int kDigestLevels = 10;  // Enough for any memory.
+// A digest is a tree. Each block of words is compressed to one digest. Blocks of those digests
+// are compressed in the same way, level by level. Each level has its own keys.
+constexpr int kDigestLevels = 10;  // 10 levels suffice for any memory size.
 
-// The keys of this process, by level.
+// Returns the keys of this process, one for each level.
 const DigestKey* DigestKeys();
 
-// Uses a compression of the current instruction set. All of them give the same digest.
+// `compress` is the function of the current instruction set. The functions of all instruction
+// sets give the same digest.
 Digest DigestOf(CompressBlocks compress, int64_t bytes, const void* from);
 
 }  // namespace opwright::rnn

@@ -11,10 +11,10 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 33);
 }
 
-// Identifies this layout of the reserve.
+// This constant identifies the layout of the reserve. Change it with the layout.
 constexpr uint64_t kMagic = 0x324e4e5250574f21u;
 
-// One byte of a word, as an element of the header.
+// Returns byte i of a word as an element of the header.
 float ByteOf(uint64_t value, int64_t i) {
   return static_cast<float>((value >> (8 * i)) & 0xff);
 }

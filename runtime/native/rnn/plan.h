@@ -1,5 +1,5 @@
-// What the forward and the backward pass share: the partition of the work, the rows of a step,
-// and the input of a layer.
+// Types that the forward and the backward pass share: the partition of the work, the rows of a
+// step, and the input of a layer.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace opwright::rnn {
 
-// A sequence of steps in either layout: [time, batch, width] or [batch, time, width].
+// A view of a sequence of steps in either layout: [time, batch, width] or [batch, time, width].
 template <class T>
 struct Sequence {
   T* data = nullptr;
@@ -30,17 +30,18 @@ struct Sequence {
   T* at(int64_t t, int64_t b) const { return data + t * time_stride + b * batch_stride; }
 };
 
-// The dropout mask. It is a function of the call, the layer and the element, so that the
-// backward pass computes the same mask.
+// The dropout mask. The mask is a function of the call, the layer and the element, so the
+// backward pass can compute the same mask again.
 class Dropout {
  public:
   Dropout(const CallSpec& spec, uint64_t nonce, int64_t layer)
       : key_(Mix(Mix(spec.seed) + nonce * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(layer))),
-        // A probability of 1 drops all elements. Smaller ones are multiples of 2^-32.
+        // A dropout rate of 1 drops all elements. Rates below 1 are rounded down to multiples
+        // of 2^-32.
         threshold_(static_cast<uint64_t>(static_cast<double>(spec.dropout) * 4294967296.0)),
         scale_(spec.dropout < 1 ? 1.0 / (1.0 - spec.dropout) : 0.0) {}
 
-  // The factor for element i of the layer's input.
+  // Returns the factor for element i of the layer's input: zero if the element is dropped.
   double Factor(uint64_t i) const {
     return (Mix(key_ + i * 0x9e3779b97f4a7c15u) >> 32) < threshold_ ? 0.0 : scale_;
   }
@@ -58,13 +59,14 @@ class Dropout {
   double scale_;
 };
 
-// The approximate number of operations: the product of the counts.
+// Returns the approximate number of operations: the product of the arguments.
 template <class... N>
 double Operations(int64_t factor, N... counts) {
   return (static_cast<double>(factor) * ... * static_cast<double>(counts));
 }
 
-// Runs tasks in parallel if they are large enough, because waking a thread costs microseconds.
+// Runs the tasks in parallel if they have at least 1e6 operations together. Smaller tasks run
+// in the calling thread, because waking a thread costs microseconds.
 template <class Task>
 void ParallelFor(ExecutionContext& exec, int64_t count, double operations, const Task& task) {
   if (count == 1 || exec.Threads() == 1 || operations < 1e6) {
@@ -74,7 +76,8 @@ void ParallelFor(ExecutionContext& exec, int64_t count, double operations, const
   }
 }
 
-// Runs task(i) for every i below count, in `cuts` contiguous ranges.
+// Runs task(i) for every i below `count`. Each of `cuts` parallel tasks runs one contiguous
+// range.
 template <class Task>
 void ParallelForRanges(ExecutionContext& exec, int64_t cuts, int64_t count, double operations,
                        const Task& task) {
@@ -83,27 +86,27 @@ void ParallelForRanges(ExecutionContext& exec, int64_t cuts, int64_t count, doub
   });
 }
 
-// One direction of one part of the batch. Sequences are independent, so a slice runs all steps
-// without waiting for another slice.
+// One direction of one part of the batch. Sequences are independent of each other, so a slice
+// runs all steps without waiting for another slice.
 struct SliceRange {
   int64_t dir;
-  int64_t first, end;  // Its sequences.
+  int64_t first, end;  // The range of sequences in the batch.
 
   int64_t sequences() const { return end - first; }
 };
 
-// The partition of one pass over a call: the units into panels, the batch into parts for the
-// threads, the steps into chunks.
+// The partition of one pass over a call. Units are divided into panels, the batch into parts
+// for the threads, and steps into chunks.
 struct Plan {
-  Panels panels;          // Of the cell's units.
-  Panels projected;       // Of the projection, if there is one.
-  int64_t parts;          // Of the batch.
-  int64_t slices;         // Parts times directions.
-  int64_t max_sequences;  // Of a slice.
+  Panels panels;          // The panels of the cell's units.
+  Panels projected;       // The panels of the projection's columns. Empty without projection.
+  int64_t parts;          // The number of parts of the batch.
+  int64_t slices;         // The number of parts times the number of directions.
+  int64_t max_sequences;  // The largest number of sequences in a slice.
   int64_t chunk_steps;
   int64_t max_chunk_rows;
 
-  // Chunks have up to `chunk_rows` rows, or one step if that has more rows.
+  // A chunk has at most `chunk_rows` rows. If one step has more rows, a chunk is one step.
   template <class T>
   Plan(const CallSpec& spec, const Kernels<T>& kernels, const ExecutionContext& exec,
        int64_t chunk_rows)
@@ -122,8 +125,8 @@ struct Plan {
     return {i % dirs_, batch_ * part / parts, batch_ * (part + 1) / parts};
   }
 
-  // The number of threads that share the panels of one step's product. It is above 1 if the
-  // batch and the directions leave threads idle.
+  // Returns the number of threads that share the panels of one step's product. The number is
+  // above 1 if the parts of the batch and the directions are fewer than the threads.
   int64_t PanelCuts(const ExecutionContext& exec, int64_t panel_count) const {
     return std::max<int64_t>(1, std::min<int64_t>(exec.Threads() / slices, panel_count));
   }
@@ -140,7 +143,8 @@ struct Plan {
   int64_t dirs_, batch_;
 };
 
-// Some steps of some sequences, in the order of processing. It leaves out steps past a length.
+// Some consecutive steps of a slice's sequences, in the order of processing. A chunk has no
+// rows for steps past the length of a sequence.
 struct Chunk {
   struct Row {
     int32_t t;
@@ -149,9 +153,11 @@ struct Chunk {
   int64_t first_step = 0;
   int64_t steps = 0;
   int64_t rows = 0;
-  int64_t* begin = nullptr;  // [steps + 1], the first row of each step.
+  int64_t* begin = nullptr;  // The first row of each step, [steps + 1].
   Row* row = nullptr;
-  int32_t* state_row = nullptr;  // By row: b - first sequence, its row of the slice's states.
+  // For each row: b - first sequence, which is the row of its sequence in the states of the
+  // slice.
+  int32_t* state_row = nullptr;
 
   void Allocate(ExecutionContext& exec, int64_t max_steps, int64_t max_rows) {
     begin = exec.Allocate<int64_t>(max_steps + 1);
@@ -178,8 +184,8 @@ struct Chunk {
   }
 };
 
-// The input of a layer: rows of the storage type, or a converted copy where dropout or the type
-// requires one.
+// The input of a layer, as pointers to rows. A pointer leads to the stored row, or to a
+// converted copy if dropout or the element type requires one.
 template <class T>
 class LayerInputs {
  public:
@@ -192,7 +198,7 @@ class LayerInputs {
     }
   }
 
-  // Row pointers of a chunk, in the type of computation.
+  // Returns a pointer for each row of the chunk. The rows have the type of computation.
   const S* const* Read(const CallSpec& spec, int64_t layer, const Dropout* dropout,
                        const Sequence<const T>& from, const Chunk& chunk) {
     const int64_t width = spec.layer_input(layer);

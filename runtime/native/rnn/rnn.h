@@ -1,8 +1,9 @@
 // A stack of recurrent layers over complete sequences: the forward and the backward pass.
 //
-// Both functions require a CallSpec that passed Validate, arrays of the sizes it implies, and
-// lengths between 0 and time (null: all are `time`). The states are [layer, direction, batch,
-// size] for both values of time_major. They throw std::bad_alloc and nothing else.
+// Both functions require a CallSpec that passed Validate and arrays of the sizes that it
+// implies. Lengths are between 0 and time. If `lengths` is null, all lengths are `time`. States
+// are [layer, direction, batch, size] for both values of time_major. The functions throw
+// std::bad_alloc and nothing else.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,11 @@ struct ForwardCall {
   T* output;
   T* output_h;
   T* output_c;  // LSTM only.
-  T* reserve;   // Training only: ReserveLayout::size elements.
+  T* reserve;   // The array has ReserveLayout::size elements. It is used only in training.
   uint64_t nonce;
-  WeightCache* cache;  // Used in inference; null for none.
-  // Used in place of `params` for one layer and direction, in inference, with a cache.
+  WeightCache* cache;  // Inference caches packed weights here. It may be null.
+  // If not null, these weights are used in place of `params`. This requires inference, a cache,
+  // one layer and one direction.
   const KerasWeights<T>* keras;
 };
 
@@ -45,14 +47,14 @@ struct BackwardCall {
   const T* output_h_backprop;
   const T* output_c_backprop;
   const T* reserve;
-  uint64_t nonce;  // The forward call's.
+  uint64_t nonce;  // The nonce of the forward call.
   T* input_backprop;
   T* input_h_backprop;
   T* input_c_backprop;
   T* params_backprop;
 };
 
-// T: float, double, Half, BFloat16.
+// T is float, double, Half or BFloat16.
 template <class T>
 void Forward(const CallSpec& spec, const ForwardCall<T>& call, ExecutionContext& exec);
 template <class T>

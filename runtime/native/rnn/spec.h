@@ -8,7 +8,7 @@
 
 namespace opwright::rnn {
 
-// The layers, without the sequences.
+// The configuration of the layers, without the sizes of the sequences.
 struct StackSpec {
   Cell cell = Cell::kLstm;
   bool skip_input = false;
@@ -16,13 +16,14 @@ struct StackSpec {
   int64_t layers = 1;
   int64_t units = 0;
   int64_t input_size = 0;
-  int64_t projection = 0;  // 0: none.
+  // The size of the projection of an LSTM's hidden state. 0 means no projection.
+  int64_t projection = 0;
 
   int64_t dirs() const { return bidirectional ? 2 : 1; }
   int64_t gates() const { return cell == Cell::kLstm ? 4 : cell == Cell::kGru ? 3 : 1; }
-  // Size of a hidden state, which differs from a cell state's under projection.
+  // The size of a hidden state. With a projection it differs from the size of a cell state.
   int64_t hidden() const { return projection > 0 ? projection : units; }
-  // Size of a layer's output at each step, which is the input size of the next layer.
+  // The size of a layer's output at each step, which is also the input size of the next layer.
   int64_t width() const { return dirs() * hidden(); }
   int64_t layer_input(int64_t layer) const { return layer == 0 ? input_size : width(); }
   bool has_input_weights(int64_t layer) const { return layer > 0 || !skip_input; }
@@ -34,19 +35,19 @@ inline bool SameStack(const StackSpec& a, const StackSpec& b) {
          a.input_size == b.input_size && a.projection == b.projection;
 }
 
-// One call: the layers and the sequences.
+// The configuration of one call: the layers and the sizes of the sequences.
 struct CallSpec : StackSpec {
   int64_t time = 0;
   int64_t batch = 0;
   bool time_major = true;
   bool training = false;
-  float dropout = 0;  // Between layers, in training.
+  float dropout = 0;  // The dropout rate between layers. It applies only in training.
   uint64_t seed = 0;
 
   bool drops() const { return training && dropout > 0 && layers > 1; }
 };
 
-// Names the first member that is out of range or makes a size overflow.
+// The error names the first field that is out of range or that makes a size overflow.
 Status Validate(const StackSpec& stack);
 Status Validate(const CallSpec& spec);
 

@@ -1,14 +1,15 @@
-// Activations, with an error of a few units in the last place. NaN stays NaN.
-// Part of kernels_body.h, which says how it is compiled.
+// Activation functions with an error of a few units in the last place. NaN gives NaN.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
 template <class S>
 struct Reduced {
-  V<S> expm1;  // e^r - 1, for the remainder r of x after integer powers of two.
-  V<S> scale;  // Those powers.
+  V<S> expm1;  // e^r - 1, where r = x - n ln 2 and n is an integer.
+  V<S> scale;  // 2^n.
 };
 
 inline Reduced<float> Reduce(V<float> x) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer.
+  // 1.5 * 2^23. Adding it to a value rounds the value to an integer.
+  const float magic = 12582912.0f;
   const V<float> shifted = x * 1.44269504088896341f + magic;
   const V<float> n = shifted - magic;
   const V<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -24,7 +25,8 @@ inline Reduced<float> Reduce(V<float> x) {
 }
 
 inline Reduced<double> Reduce(V<double> x) {
-  const double magic = 6755399441055744.0;  // 1.5 * 2^52
+  // 1.5 * 2^52. Adding it to a value rounds the value to an integer.
+  const double magic = 6755399441055744.0;
   const V<double> shifted = x * 1.4426950408889634074 + magic;
   const V<double> n = shifted - magic;
   const V<double> r = (x - n * 0.693145751953125) - n * 1.42860682030941723212e-6;
@@ -59,7 +61,7 @@ inline V<S> Sigmoid(V<S> x) {
   return S(1) / (S(1) + (e.scale + e.scale * e.expm1));
 }
 
-// Computed from e^2x - 1, so that small values keep their relative precision.
+// Tanh is computed from e^2x - 1, so that small values keep their relative precision.
 template <class S>
 inline V<S> Tanh(V<S> x) {
   const S limit = sizeof(S) == 4 ? S(20) : S(40);

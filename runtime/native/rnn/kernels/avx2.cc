@@ -1,4 +1,4 @@
-// AVX2 with FMA.
+// Kernels for AVX2 with FMA.
 #define OPWRIGHT_REGISTERS 16
 
 #define OPWRIGHT_KERNELS of16

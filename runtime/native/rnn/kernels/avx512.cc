@@ -1,4 +1,4 @@
-// AVX-512 (F, BW, DQ, VL).
+// Kernels for AVX-512 (F, BW, DQ, VL).
 #define OPWRIGHT_REGISTERS 32
 
 #define OPWRIGHT_KERNELS of16

@@ -1,5 +1,5 @@
-// One step of each cell: the forward and the backward pass.
-// Part of kernels_body.h, which says how it is compiled.
+// One step of each cell, forward and backward.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
 template <class T>
 void ForwardLstm(const CellForwardArgs<T>& p) {
@@ -78,8 +78,8 @@ void CellForward(const CellForwardArgs<T>& p) {
   }
 }
 
-// Padding has gates of zero. Its gradients are therefore zero, or are multiplied by a weight of
-// zero later.
+// The saved gates of padding units read as zero. Gradients of padding units are therefore zero,
+// or a later product multiplies them by a weight of zero.
 template <class T>
 void BackwardLstm(const CellBackwardArgs<T>& p) {
   using S = Compute<T>;

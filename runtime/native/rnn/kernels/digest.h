@@ -1,4 +1,4 @@
-// What one step of a digest (see rnn/digest.h) reads and writes.
+// The types of one compression step of a digest (see rnn/digest.h).
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ struct Digest {
   }
 };
 
-constexpr int64_t kDigestBlock = 128;  // In words of 64 bits.
+constexpr int64_t kDigestBlock = 128;  // The number of 64-bit words in a block.
 
 struct DigestKey {
-  // For each of the two sums: one addend for each half of each word.
+  // For each of the two sums, each word has two 32-bit addends, one for each half of the word.
   alignas(64) uint64_t sums[2][kDigestBlock];
 };
 
-// Compresses each block of contiguous words, aligned or not, to a digest. Each sum is that of
-// (low half + key) * (high half + key) over the words, modulo 2^32 and 2^64.
+// Compresses each block of contiguous words to one digest. The words need not be aligned. Each
+// of the two sums adds (low half + key) * (high half + key) over the words of a block. The
+// factors are computed modulo 2^32 and the sum modulo 2^64.
 using CompressBlocks = void (*)(int64_t blocks, const void* from, const DigestKey& key,
                                 Digest* out);
 

@@ -1,14 +1,14 @@
-// The compression of digest.h.
-// Part of kernels_body.h, which says how it is compiled.
+// The compression that rnn/kernels/digest.h declares.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
 typedef uint64_t Words __attribute__((vector_size(kBytes)));
 typedef uint32_t HalfWords __attribute__((vector_size(kBytes)));
 
-// The low half of each word times its high half.
+// Returns the product of the low half and the high half of each word.
 template <class W>
 inline W MultiplyHalves(W x) {
 #if defined(__x86_64__)
-  // One instruction, which GCC does not generate from the general expression.
+  // This intrinsic is one instruction. GCC does not generate it from the general expression.
   const W high = x >> 32;
   if constexpr (sizeof(W) == 16) {
     return (W)_mm_mul_epu32((__m128i)x, (__m128i)high);

@@ -1,5 +1,5 @@
-// C += A B and C += A^T B for one panel of columns: tiles of C in registers.
-// Part of kernels_body.h, which says how it is compiled.
+// C += A B and C += A^T B for one panel of columns. Each tile of C is computed in registers.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
 template <class S, int kRows, int kVectors>
 void GemmTile(const GemmArgs<S>& p, int64_t first) {
@@ -69,7 +69,8 @@ void TransposedATile(const GemmTransposedAArgs<S>& p, int64_t first) {
   }
 }
 
-// The number of rows of accumulators that fit into registers with so many vectors of columns.
+// The largest number of rows in a tile of kVectors vectors whose accumulators fit into the
+// registers.
 template <int kVectors>
 constexpr int kMaxTileRows = kManyRegisters  ? (kVectors == 4 ? 6 : 8)
                              : kVectors == 4 ? 2
@@ -82,8 +83,8 @@ struct Number {
   static constexpr int value = kValue;
 };
 
-// Divides rows into tiles of nearly equal size: a last tile of one row would waste its loads.
-// Calls tile(number of rows, first row).
+// Divides the rows into tiles of nearly equal size, because a last tile of one row would use
+// each loaded vector of B only once. Calls tile(number of rows, first row) for each tile.
 template <int kMax, class Tile>
 inline void ForEachTile(int64_t all, const Tile& tile) {
   const int64_t tiles = (all + kMax - 1) / kMax;
@@ -110,15 +111,15 @@ void GemmRows(const GemmArgs<S>& p) {
   });
 }
 
-// Whether to process a panel of four vectors as two halves. With few registers, tiles of six
-// rows and two vectors load less for each product than tiles of two rows and four vectors. With
-// few rows the panel is not split, so that it is read once.
+// Returns whether to process a panel of four vectors as two halves. With 16 registers, tiles of
+// six rows and two vectors need fewer loads for each product than tiles of two rows and four
+// vectors. With few rows the panel is not split, so that the panel is read in one pass.
 template <class Args>
 bool SplitsPanel(const Args& p) {
   return !kManyRegisters && p.vectors == 4 && p.rows >= kMaxTileRows<2>;
 }
 
-// The second half of a split panel.
+// Returns the arguments of the second half of a split panel.
 template <class S, class Args>
 Args SecondHalf(Args p) {
   p.b += 2 * kLanes<S>;
@@ -147,8 +148,9 @@ void TransposedARows(const GemmTransposedAArgs<S>& p) {
   });
 }
 
-// So many rows of A and B stay in the L1 cache until every tile of C has read them. Of each row
-// of A that is one cache line, which may be in a separate page.
+// The number of rows of A and B in one block. Rows of a block stay in the L1 cache until every
+// tile of C has read them. A tile reads one cache line of each row of A, and each of these
+// lines may be in another page.
 constexpr int64_t kDepth = 64;
 
 template <class S>

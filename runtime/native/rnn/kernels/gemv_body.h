@@ -1,7 +1,8 @@
 // out += W x, row by row, from weights in the storage type.
-// Part of kernels_body.h, which says how it is compiled.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
-// One half of each block of kBlock lanes of (a, b), or the other half.
+// Returns one half of each block of kBlock lanes of a, then of b. kHalf is 0 for the first
+// half.
 template <class S, int kBlock, int kHalf, size_t... kLane>
 inline V<S> HalfBlocks(V<S> a, V<S> b, std::index_sequence<kLane...>) {
   constexpr int kWide = kBlock / 2;
@@ -15,7 +16,7 @@ inline V<S> HalfBlocks(V<S> a, V<S> b, std::index_sequence<kLane...>) {
 #endif
 }
 
-// Returns a vector whose lane i is the sum over the lanes of sum[i].
+// Returns a vector whose lane i is the sum of all lanes of sum[i].
 template <class S, int kBlock = kLanes<S>>
 inline V<S> SumAcross(V<S>* sum) {
   using Lanes = std::make_index_sequence<kLanes<S>>;

@@ -1,9 +1,11 @@
-// The bodies of Kernels<T>. One file per instruction set includes this, once for each width of
-// vectors, and is compiled with the flags of that set. OPWRIGHT_KERNELS is the namespace to
-// define; OPWRIGHT_NARROWER is the set of half the width.
+// The bodies of Kernels<T>. The source file of an instruction set includes this file once for
+// each width of vectors, and is compiled with the flags of that instruction set.
+// OPWRIGHT_KERNELS is the namespace that the bodies are in. OPWRIGHT_NARROWER is the address of
+// the kernel set of half the width, or nullptr.
 //
 // All functions have internal linkage and call no inline function of a library. The linker
-// would merge such a function over all instruction sets. It cannot merge intrinsics.
+// would merge such a function across instruction sets, so a processor could run instructions
+// that it does not have. Intrinsics are safe, because the linker cannot merge them.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -18,7 +20,8 @@ namespace {
 namespace OPWRIGHT_KERNELS {
 
 constexpr int kBytes = OPWRIGHT_VECTOR_BYTES;
-// Whether there are 32 registers or 16. Those without a panel or a broadcast are accumulators.
+// Whether the instruction set has 32 vector registers. Otherwise it has 16. A product uses all
+// registers as accumulators, except those for a panel's columns and for a broadcast value.
 constexpr bool kManyRegisters = OPWRIGHT_REGISTERS == 32;
 
 template <class S>

@@ -1,4 +1,5 @@
-// Every processor: vectors of 16 bytes, which the compiler maps to what there is.
+// Kernels for every processor. Vectors have 16 bytes, and the compiler lowers them to the
+// instructions of the target.
 #define OPWRIGHT_REGISTERS 16
 
 #define OPWRIGHT_KERNELS of16

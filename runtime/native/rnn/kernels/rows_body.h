@@ -1,5 +1,5 @@
-// Fills, sums and adds rows.
-// Part of kernels_body.h, which says how it is compiled.
+// Kernels that fill, sum and add rows.
+// This file is a part of kernels_body.h, whose comment describes how it is compiled.
 
 template <class S>
 void Fill(int64_t rows, const S* panel, S* out) {
