@@ -7,8 +7,8 @@
 namespace opwright::rnn {
 namespace {
 
-// The number of rows that one product adds to the gradient of the weights: enough to outweigh
-// the cost of reading and writing that gradient.
+// The number of rows that one product adds to the gradient of the weights. It is large enough
+// to outweigh the cost of reading and writing that gradient.
 constexpr int64_t kChunkRows = 384;
 
 template <class T>
@@ -63,8 +63,8 @@ class BackwardPass {
         Operations(2, spec_.batch, plan_.chunk_steps, spec_.dirs(), spec_.gates(), spec_.units);
     ParallelFor(exec_, plan_.slices, operations * Operations(spec_.hidden()),
                 [&](int64_t i) { RunSlice(layer, i, chunk * plan_.chunk_steps); });
-    // Tasks for the input's gradient are parts of the batch, so that the two directions do not
-    // write to the same rows. Tasks for the weights' gradient are panels.
+    // Each task for the input's gradient is a part of the batch with both directions, so that
+    // no two tasks write to the same rows. Each task for the weights' gradient is a panel.
     const int64_t weights = spec_.dirs() * panels_.count();
     const int64_t projections = spec_.dirs() * projected_.count();
     ParallelFor(exec_, plan_.parts + weights + projections,
@@ -80,7 +80,7 @@ class BackwardPass {
                 });
   }
 
-  // Selects the weights and states of a layer.
+  // Selects the weights and states of a layer as the current ones.
   void Enter(int64_t layer) {
     const int64_t at = together_ ? layer : 0;
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
@@ -92,7 +92,8 @@ class BackwardPass {
     }
   }
 
-  // One direction's weights, packed for products with gradients, and their gradients.
+  // The weights of one direction, packed for products with gradients, and the gradients of
+  // these weights.
   struct Weights {
     S* input;
     S* recurrent;
@@ -103,7 +104,7 @@ class BackwardPass {
     S* d_biases;
   };
 
-  // Gradients of the states of one layer's slice.
+  // Gradients of the states of one slice in one layer.
   struct States {
     S* dh;  // [sequence][ldh]
     S* dc;  // [sequence][padded units]
@@ -113,24 +114,26 @@ class BackwardPass {
     Chunk chunk;
     LayerInputs<T> inputs;
     S* preactivation_grads;  // [panel][row of the chunk][panel width]
-    const S* const* x;       // By row of the chunk: what the layer reads.
-    const S** h;             // By row of the chunk: the hidden state before the step.
-    S* h_copies;             // Used if the rows of `h` are converted copies.
-    S* full;                 // [row of the chunk][unit], before the projection.
-    S* dprojected;           // [panel of the projection][row of the chunk][panel width]
-    S* dh;                   // Of the current layer.
+    const S* const* x;       // For each row of the chunk, the input of the layer.
+    const S** h;             // For each row of the chunk, the hidden state before the step.
+    S* h_copies;    // The converted hidden states, if `h` cannot lead to the stored ones.
+    S* full;        // The hidden state before the projection, [row of the chunk][unit].
+    S* dprojected;  // [panel of the projection][row of the chunk][panel width]
+    S* dh;          // Gradients of the states in the current layer.
     S* dc;
-    S* dfull;            // [sequence][padded units], before the projection.
-    const T** h_before;  // By row of the chunk.
+    // Gradient of the hidden state before the projection, [sequence][padded units].
+    S* dfull;
+    const T** h_before;  // For each row of the chunk, the stored states before the step.
     const T** c_before;
-    const S** rows;  // For products, and those of a narrower last panel.
+    // Pointers to rows, for products. `last_rows` is for a last panel of fewer lanes.
+    const S** rows;
     const S** last_rows;
   };
 
   void Allocate() {
     widest_ = spec_.layers > 1 ? std::max(spec_.input_size, spec_.width()) : spec_.input_size;
     const int64_t width = panels_.width();
-    // The padded number of columns of a product.
+    // Returns the number of columns of a product after padding.
     const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
     const int64_t inner = panels_.packed_rows();
     const int64_t live = together_ ? spec_.layers : 1;
@@ -182,7 +185,8 @@ class BackwardPass {
         exec_.Allocate<const S*>(spec_.dirs() * projected_.count() * plan_.max_chunk_rows);
     if (spec_.layers > 1 && !together_) {
       const int64_t size = spec_.time * spec_.batch * spec_.width();
-      // Separate buffers, because both directions still read the gradients of the outputs.
+      // These are separate buffers, because both directions of a layer still read the gradients
+      // of its outputs.
       for (S*& between : between_) between = exec_.Allocate<S>(size);
     }
   }
@@ -219,7 +223,8 @@ class BackwardPass {
     }
   }
 
-  // Starts from the gradients of the final states, or from zero.
+  // Clears the gradients of the weights. Sets the gradients of the states to those of the final
+  // states, or to zero.
   void Clear(int64_t layer) {
     const int64_t inner = panels_.packed_rows();
     const int64_t in = spec_.has_input_weights(layer) ? spec_.layer_input(layer) : 0;
@@ -244,7 +249,8 @@ class BackwardPass {
                      slice.dc + b * panels_.padded_units());
       }
     }
-    // Padding gets no gradient. The gradients of two directions are added.
+    // The gradient starts at zero, because padding gets no gradient and the gradients of two
+    // directions are added.
     if (layer == 0) {
       if (!call_.lengths && !spec_.bidirectional) return;
       std::memset(static_cast<void*>(call_.input_backprop), 0,
@@ -264,8 +270,8 @@ class BackwardPass {
         width);
   }
 
-  // Runs the steps of a chunk from last to first. Computes the gradients of its pre-activations
-  // and of the states before it.
+  // Runs the steps of a chunk from last to first. Computes the gradients of the chunk's
+  // pre-activations and of the states before the chunk.
   void RunSlice(int64_t layer, int64_t index, int64_t step) {
     Slice& slice = slice_[index];
     Chunk& chunk = slice.chunk;
@@ -369,13 +375,13 @@ class BackwardPass {
                                cuts_);
   }
 
-  // The gradients of a chunk's pre-activations, from one row on.
+  // Returns the gradients of a panel's pre-activations in the chunk, from row `row` on.
   S* PreactivationGrads(const Slice& slice, int64_t panel, int64_t row) const {
     return slice.preactivation_grads + panel * plan_.max_chunk_rows * panels_.width() +
            row * panels_.width_of(panel);
   }
 
-  // out += the gradients of pre-activations times packed weights.
+  // Adds the product of the pre-activations' gradients and packed weights to `out`.
   void MultiplyPreactivationGrads(Slice& slice, int64_t begin, int64_t rows, int first_vector,
                                   const S* weights, int64_t columns, S* out, int64_t ld,
                                   const int32_t* state_rows, int64_t cuts) {
@@ -427,7 +433,8 @@ class BackwardPass {
     }
   }
 
-  // Computes the gradient of the full state from that of the projected state.
+  // Computes the gradient of the hidden state before the projection from the gradient of the
+  // projected state.
   void Unproject(Slice& slice, int64_t pseudo, int64_t begin, int64_t rows,
                  const int32_t* state_rows) {
     const int64_t width = projected_.width();
@@ -460,7 +467,7 @@ class BackwardPass {
     }
   }
 
-  // The input's gradient of one part of the batch, from both directions.
+  // Computes the gradient of the input for one part of the batch, from both directions.
   void InputGradient(int64_t layer, int64_t part) {
     const Dropout dropout(spec_, call_.nonce, layer);
     const int64_t in = spec_.layer_input(layer);
@@ -496,7 +503,8 @@ class BackwardPass {
     }
   }
 
-  // Without input weights, the input is added to every gate.
+  // Adds the gradients of all gates to `dx`. Without input weights, the forward pass adds the
+  // input to every gate.
   void AddSkipped(const Slice& slice, S* dx) const {
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       const int64_t lanes = panels_.lanes_of(panel);
@@ -513,7 +521,7 @@ class BackwardPass {
     }
   }
 
-  // The gradient of one panel of weights, from all parts of the batch.
+  // Computes the gradient of one panel of weights, over all parts of the batch.
   void WeightGradient(int64_t layer, int64_t task) {
     const int64_t dir = task / panels_.count();
     const int64_t panel = task % panels_.count();
@@ -610,19 +618,22 @@ class BackwardPass {
   const Plan plan_;
   const Panels& panels_;
   const Panels& projected_;
-  const int64_t cuts_;  // Of the panels of a step's product.
+  const int64_t cuts_;  // The number of tasks that share the panels of one step's product.
   int64_t widest_, ldh_, ld_full_, ld_input_;
-  // If true, all layers process one chunk before the next chunk, so that gradients between
-  // layers take the memory of one chunk. Bidirectional layers cannot: their directions run in
-  // opposite order.
+  // If true, all layers process one chunk before any layer processes the next chunk. Gradients
+  // between layers then need the memory of only one chunk. This is impossible for bidirectional
+  // layers, because their directions process the steps in opposite order.
   const bool together_;
-  Weights weights_[2];                // Of the current layer, by direction.
-  std::vector<Weights> all_weights_;  // By layer and direction; of one layer if not together_.
-  std::vector<States> states_;        // By layer and slice, likewise.
+  Weights weights_[2];  // The weights of the current layer, by direction.
+  // All weights by layer and direction. If together_ is false, those of one layer.
+  std::vector<Weights> all_weights_;
+  // All states by layer and slice. If together_ is false, those of one layer.
+  std::vector<States> states_;
   std::vector<Slice> slice_;
-  std::vector<S*> dx_;                  // By part: [row of the chunk][ld_input]
-  const S** task_rows_;                 // By task of a projection: row pointers.
-  S* between_[2] = {nullptr, nullptr};  // Gradients of outputs between layers.
+  std::vector<S*> dx_;  // For each part of the batch: [row of the chunk][ld_input].
+  // Pointers to rows for each task that computes a gradient of the projection.
+  const S** task_rows_;
+  S* between_[2] = {nullptr, nullptr};  // Gradients of the outputs between layers.
 };
 
 }  // namespace

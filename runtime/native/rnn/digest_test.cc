@@ -17,16 +17,16 @@ std::vector<unsigned char> DrawBytes(Random& random, int64_t size) {
   return bytes;
 }
 
-// The compression of the current instruction set.
+// Returns the digest by the compression function of the current instruction set.
 Digest DigestOfBytes(const std::vector<unsigned char>& bytes) {
   return DigestOf(SelectKernels<float>().compress, static_cast<int64_t>(bytes.size()),
                   bytes.data());
 }
 
-// Sizes that fill a level of the tree, and sizes around them.
+// Sizes that fill a level of the digest's tree, and sizes next to them.
 constexpr int64_t kSizes[] = {0, 1, 7, 8, 1023, 1024, 1025, 65535, 65536, 65537, 66560, 300001};
 
-TEST(Digest, ChangesAnywhereAreNoticed) {
+TEST(Digest, ChangedByteChangesTheDigest) {
   Random random{testing::Seed()};
   for (const int64_t size : kSizes) {
     std::vector<unsigned char> bytes = DrawBytes(random, size);
@@ -46,8 +46,8 @@ TEST(Digest, ChangesAnywhereAreNoticed) {
   }
 }
 
-// Changes each byte of contents that fill a block, and of contents that do not.
-TEST(Digest, EveryByteCounts) {
+// Changes each byte, of an input that fills a block and of inputs that do not.
+TEST(Digest, EveryByteChangesTheDigest) {
   Random random{testing::Seed()};
   for (const int64_t size : {int64_t{13}, int64_t{1024}, int64_t{2055}}) {
     std::vector<unsigned char> bytes = DrawBytes(random, size);
@@ -60,7 +60,7 @@ TEST(Digest, EveryByteCounts) {
   }
 }
 
-TEST(Digest, BlocksThatChangePlacesAreNoticed) {
+TEST(Digest, SwappedBlocksChangeTheDigest) {
   Random random{testing::Seed()};
   std::vector<unsigned char> bytes = DrawBytes(random, 130 * 1024);
   const Digest first = DigestOfBytes(bytes);
@@ -86,7 +86,8 @@ TEST(Digest, InstructionSetsAgree) {
   }
 }
 
-// Against the definition, in integers of 128 bits, aligned or not.
+// Compares the compression with its definition in 128-bit integers. The words may be
+// misaligned.
 TEST(Digest, CompressionIsASumOfProducts) {
   Random random{testing::Seed()};
   const std::vector<unsigned char> bytes = DrawBytes(random, 3 * kDigestBlock * 8 + 3);
@@ -112,7 +113,7 @@ TEST(Digest, CompressionIsASumOfProducts) {
   }
 }
 
-// Against the definition, level by level, with blocks padded with zeros.
+// Compares the digest with its definition, level by level. Blocks are padded with zeros.
 TEST(Digest, EachLevelHasItsOwnKey) {
   Random random{testing::Seed()};
   constexpr size_t kBytes = kDigestBlock * 8;

@@ -8,12 +8,13 @@
 namespace opwright::rnn {
 namespace {
 
-// The number of rows that one pass over the input's weights processes: enough to hide the time
-// to load the weights, and few enough that the pre-activations stay in the cache.
+// The number of rows that one pass over the input's weights processes. It is large enough to
+// hide the time to load the weights. It is small enough that the pre-activations stay in the
+// cache.
 constexpr int64_t kChunkRows = 64;
 
-// A call with at most this many rows reads the weights without packing: packing would cost as
-// much as the products.
+// The largest number of rows of a call that reads the weights without packing them. For so few
+// rows, packing would cost as much as the products.
 constexpr int64_t kDirectRows = 2;
 
 template <class T>
@@ -56,11 +57,11 @@ class ForwardPass {
     Chunk chunk;
     LayerInputs<T> inputs;
     S* preactivations;  // [panel][row of the chunk][panel width]
-    S* h;               // [sequence][ldh], before and after a step.
+    S* h;               // Hidden state before a step, [sequence][ldh].
     S* h_next;
-    S* full;           // [sequence][padded units], before the projection.
-    S* c;              // [sequence][padded units]
-    const S** h_rows;  // By row of a step.
+    S* full;           // Hidden state before the projection, [sequence][padded units].
+    S* c;              // Cell state, [sequence][padded units].
+    const S** h_rows;  // For each row of a step, its hidden state.
   };
 
   void Allocate() {
@@ -88,7 +89,7 @@ class ForwardPass {
       slice.c = exec_.Allocate<S>(plan_.max_sequences * panels_.padded_units());
       slice.h_rows = exec_.Allocate<const S*>(plan_.max_sequences);
     }
-    // A separate buffer, because both directions still read the input of the layer.
+    // This is a separate buffer, because both directions of a layer still read its input.
     if (!spec_.training && spec_.bidirectional && spec_.layers > 1) {
       between_ = exec_.Allocate<T>(spec_.time * spec_.batch * spec_.width());
     }
@@ -107,7 +108,7 @@ class ForwardPass {
     return Sequence<T>::View(call_.output, spec_, spec_.time_major, width);
   }
 
-  // Sets weights_ to those of a layer. Requires that all layers before it are prepared.
+  // Sets weights_ to the weights of a layer. All layers before it must have been prepared.
   void Prepare(int64_t layer) {
     if (!cached_) {
       packing_.Pack(layer, call_.params, block_, exec_);
@@ -128,8 +129,8 @@ class ForwardPass {
     const int64_t offset = slice.dir * hidden;
     const bool lstm = spec_.cell == Cell::kLstm;
 
-    // Padding starts at zero. It stays zero, or has the value that a cell without weights
-    // computes.
+    // Padding units start at zero. They stay zero, or get the value that a cell computes from
+    // weights of zero.
     std::fill_n(slice.h, count * ldh_, S(0));
     std::fill_n(slice.h_next, count * ldh_, S(0));
     std::fill_n(slice.c, count * panels_.padded_units(), S(0));
@@ -169,7 +170,8 @@ class ForwardPass {
     }
   }
 
-  // preactivations += weights times rows for one panel, from weights that are not packed.
+  // Adds the products of weights and rows to the pre-activations of one panel. The weights are
+  // not packed.
   void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
                    int64_t count, const S* const* rows, S* preactivations) {
     const int64_t lanes = panels_.lanes_of(panel);
@@ -186,7 +188,7 @@ class ForwardPass {
     }
   }
 
-  // The part of a chunk's pre-activations that does not depend on the previous step.
+  // Computes the part of a chunk's pre-activations that does not depend on the previous step.
   void InputPreactivations(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
     const Weights<S>& weights = weights_[slice.dir];
@@ -286,14 +288,15 @@ class ForwardPass {
     T* cells = nullptr;
   };
 
-  // A sequence that has ended, or in reverse not begun, outputs zeros and keeps its state.
+  // Handles the sequences that have no step t. They output zeros and keep their state. In the
+  // reverse direction, these are sequences that have not begun.
   void Pad(Slice& slice, int64_t t, const Sequence<T>& to, int64_t offset,
            const SavedActivations& saved) {
     for (int64_t b = slice.first; b < slice.end; ++b) {
       if (t < call_.lengths[b]) continue;
       std::memset(static_cast<void*>(to.at(t, b) + offset), 0, spec_.hidden() * sizeof(T));
       const int64_t state_row = b - slice.first;
-      // Not read, but equal calls must save equal bytes.
+      // The zeros are never read. They are written because equal calls must save equal bytes.
       if (saved.gates) {
         std::memset(static_cast<void*>(saved.gates + state_row * 4 * spec_.units), 0,
                     4 * spec_.units * sizeof(T));
@@ -345,12 +348,12 @@ class ForwardPass {
   const Plan plan_;
   const Panels& panels_;
   const Panels& projected_;
-  const int64_t cuts_;  // The number of ranges of a step's panels.
-  const bool direct_;   // Weights are not packed.
+  const int64_t cuts_;  // The number of tasks that share the panels of one step's product.
+  const bool direct_;   // Whether the products read weights that are not packed.
   const Packing<T> packing_;
   int64_t ldh_;
   std::shared_ptr<S> cached_;
-  S* block_ = nullptr;  // Of the current layer.
+  S* block_ = nullptr;  // The block of the current layer.
   Weights<S> weights_[2];
   std::vector<Slice> slice_;
   T* between_ = nullptr;

@@ -27,8 +27,8 @@ StackSpec DrawStack(Random& random) {
   return stack;
 }
 
-// All weights of all layers and directions come first, then all biases, without gaps. The
-// canonical matrices of a weight are those of its gates, in order.
+// The weights of all layers and directions come first, then all biases, without gaps. The
+// canonical matrices of a layer's weights are the gates' parts of these weights, in order.
 TEST(Layout, CanonicalParamsCoverTheVectorInOrder) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
@@ -62,12 +62,12 @@ TEST(Layout, ParamsOfAnLstmWithProjection) {
   stack.layers = 2;
   const std::vector<LayerParams> layout = ParamsLayout(stack);
   EXPECT_EQ(layout.size(), 4u);
-  // [4 * 3, 5], [4 * 3, 2] and [2, 3] of each direction of the first layer.
+  // Each direction of the first layer has weights [4 * 3, 5], [4 * 3, 2] and [2, 3].
   EXPECT_EQ(layout[0].input_weights, 0);
   EXPECT_EQ(layout[0].recurrent_weights, 60);
   EXPECT_EQ(layout[0].projection, 84);
   EXPECT_EQ(layout[1].input_weights, 90);
-  // The second layer reads the outputs of both directions: [12, 4].
+  // The second layer reads the outputs of both directions, so its input weights are [12, 4].
   EXPECT_EQ(layout[2].input_weights, 180);
   EXPECT_EQ(layout[2].recurrent_weights, 228);
   EXPECT_EQ(layout[3].input_weights, 258);
@@ -77,7 +77,7 @@ TEST(Layout, ParamsOfAnLstmWithProjection) {
   EXPECT_EQ(ParamsSize(stack), 432);
 }
 
-TEST(Layout, SkippedInputsHaveNoWeights) {
+TEST(Layout, SkippedInputHasNoWeights) {
   StackSpec stack;
   stack.cell = Cell::kGru;
   stack.units = stack.input_size = 4;
@@ -144,10 +144,10 @@ void CheckHeader() {
     }
   }
 }
-TEST(Layout, HeaderOfFloatKnowsItsCall) { CheckHeader<float>(); }
-TEST(Layout, HeaderOfDoubleKnowsItsCall) { CheckHeader<double>(); }
-TEST(Layout, HeaderOfHalfKnowsItsCall) { CheckHeader<Half>(); }
-TEST(Layout, HeaderOfBFloat16KnowsItsCall) { CheckHeader<BFloat16>(); }
+TEST(Layout, HeaderOfFloatIdentifiesItsCall) { CheckHeader<float>(); }
+TEST(Layout, HeaderOfDoubleIdentifiesItsCall) { CheckHeader<double>(); }
+TEST(Layout, HeaderOfHalfIdentifiesItsCall) { CheckHeader<Half>(); }
+TEST(Layout, HeaderOfBFloat16IdentifiesItsCall) { CheckHeader<BFloat16>(); }
 
 TEST(Layout, FingerprintDependsOnEveryField) {
   const std::function<void(CallSpec&)> changes[] = {

@@ -1,5 +1,6 @@
-// Packed weights of a stack, as the forward pass reads them: in panels, all directions of a
-// layer in one block. In inference a call finds the packed weights of earlier calls.
+// The packed weights of a stack, as the forward pass reads them. Each layer has one block,
+// which contains the panels of all directions. In inference, a call reuses weights that an
+// earlier call packed.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,8 @@ class Packing {
  public:
   using S = Compute<T>;
 
-  // With `only_biases` the products read the weights without packing.
+  // With `only_biases`, only the biases are packed, and the products read the other weights
+  // unpacked.
   Packing(const StackSpec& stack, const Kernels<T>& kernels, bool only_biases)
       : stack_(stack),
         layout_(ParamsLayout(stack)),
@@ -49,7 +51,7 @@ class Packing {
     return Size(0) + (stack_.layers - 1) * Size(std::min<int64_t>(1, stack_.layers - 1));
   }
 
-  // The parts of a layer's block.
+  // Returns the addresses of the weights of one direction in the block of a layer.
   Weights<S> At(S* block, int64_t layer, int64_t dir) const {
     S* const input = block + dir * DirSize(layer);
     S* const recurrent = input + InputSize(layer);
@@ -82,7 +84,7 @@ class Packing {
     }
   }
 
-  // Packs a stack of one layer and one direction.
+  // Packs the weights of a stack of one layer and one direction.
   void Pack(const KerasWeights<T>& weights, S* block, ExecutionContext& exec) const {
     const Weights<S> to = At(block, 0, 0);
     ParallelFor(exec, panels_.count(), Operations(0), [&](int64_t panel) {
@@ -129,8 +131,9 @@ class Packing {
   const bool packs_;
 };
 
-// The contiguous blocks of all layers: from the cache, or made by pack(packing, blocks) and
-// then inserted. `params` is the address of the parameters.
+// Returns the contiguous blocks of all layers. If the cache has no entry, pack(packing, blocks)
+// fills new blocks, and they are inserted into the cache. `params` is the address of the
+// parameters.
 template <class T, class Pack>
 std::shared_ptr<Compute<T>> FindOrPack(WeightCache& cache, const StackSpec& stack,
                                        const Digest& digest, const T* params,
@@ -142,8 +145,8 @@ std::shared_ptr<Compute<T>> FindOrPack(WeightCache& cache, const StackSpec& stac
 
   const Packing<T> packing(stack, kernels, false);
   const int64_t bytes = packing.TotalSize() * static_cast<int64_t>(sizeof(S));
-  // Aligned by hand, because the allocator does not always reuse the memory of a freed aligned
-  // block for one of equal size.
+  // The blocks are aligned by hand. For aligned allocations, the allocator does not always
+  // reuse the memory of a freed block of equal size.
   constexpr size_t kAlignment = 64;
   void* const memory = ::operator new(static_cast<size_t>(bytes) + kAlignment);
   const size_t before = kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment;
@@ -176,7 +179,7 @@ std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& s
   const int64_t rows = stack.gates() * stack.units;
   const T* const arrays[] = {weights.kernel, weights.recurrent_kernel, weights.bias};
   const int64_t sizes[] = {stack.input_size * rows, stack.units * rows, weights.biases * rows};
-  // The digest of each array, and the number of biases.
+  // The digests of the arrays. The last element contains the number of biases.
   Digest digests[4] = {{}, {}, {}, {{static_cast<uint64_t>(weights.biases), 0}}};
   ParallelFor(exec, 3, static_cast<double>(sizes[0] + sizes[1]), [&](int64_t i) {
     digests[i] = DigestOf(compress, sizes[i] * static_cast<int64_t>(sizeof(T)), arrays[i]);

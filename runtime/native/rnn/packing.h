@@ -1,5 +1,5 @@
-// The layout of a layer's weights for the kernels: contiguous panels of columns, so that a
-// product reads them sequentially.
+// The layout of a layer's weights for the kernels. Weights lie in contiguous panels of columns,
+// so that a product reads them sequentially.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Panels {
   Cell cell;
   int64_t lanes;
   int64_t units;
-  int64_t last_lanes;  // Of the last panel.
+  int64_t last_lanes;  // The number of lanes of the last panel.
 
   bool plain() const { return cell != Cell::kLstm && cell != Cell::kGru; }
   int64_t width() const { return 4 * lanes; }
@@ -31,25 +31,26 @@ struct Panels {
     if (units == 0) return 0;
     return (count() - 1) * panel_units() + (plain() ? 4 : 1) * last_lanes;
   }
-  // The number of panels of full width.
+  // Returns the number of panels that have all lanes.
   int64_t full() const { return last_lanes < lanes ? count() - 1 : count(); }
 
-  // The input's weights fill this many vectors of a panel, from the first on. The weights of
-  // the hidden state fill as many, up to the last. They differ for a GRU, whose candidate needs
-  // the two sums separately.
+  // The input's weights fill the first vectors() vectors of a panel. The weights of the hidden
+  // state fill vectors() vectors from recurrent_vector() on. The two ranges differ only for a
+  // GRU, whose candidate needs the sum over the input and the sum over the hidden state
+  // separately.
   int vectors() const { return cell == Cell::kGru ? 3 : 4; }
   int recurrent_vector() const { return cell == Cell::kGru ? 1 : 0; }
-  // The packed width of one panel, and the total packed width.
+  // packed_width is the packed width of one panel. packed_rows is the sum over all panels.
   int64_t packed_width(int64_t panel) const { return vectors() * lanes_of(panel); }
   int64_t packed_rows() const {
     return units == 0 ? 0 : vectors() * ((count() - 1) * lanes + last_lanes);
   }
-  // The number of vectors that hold a unit, in a panel without gates.
+  // Returns the number of vectors that contain a unit. This is for a panel of a plain cell.
   int vectors_of(int64_t panel) const {
     return static_cast<int>((units_of(panel) + lanes - 1) / lanes);
   }
 
-  // The row of [gates, units] that a lane holds, or -1 for padding.
+  // Returns the row of [gates, units] for a lane of a panel, or -1 if the lane is padding.
   int64_t row(int64_t panel, int vector, int64_t lane) const {
     static constexpr int kGru[] = {2, 0, 1, 2};
     const int64_t unit =
@@ -60,7 +61,8 @@ struct Panels {
   }
 };
 
-// Panels for the kernels of a cell. Narrower kernels process the last panel.
+// Returns the panels of a cell's units. Kernels of fewer lanes process the last panel if those
+// lanes suffice.
 template <class T>
 Panels CellPanels(const Kernels<T>& kernels, const StackSpec& stack) {
   Panels panels{stack.cell, kernels.lanes, stack.units, kernels.lanes};
@@ -72,7 +74,7 @@ Panels CellPanels(const Kernels<T>& kernels, const StackSpec& stack) {
   return panels;
 }
 
-// The kernels of one panel.
+// Returns the kernels that have as many lanes as the panel.
 template <class T>
 const Kernels<T>& PanelKernels(const Kernels<T>& kernels, const Panels& panels, int64_t panel) {
   const Kernels<T>* fitting = &kernels;
@@ -80,18 +82,19 @@ const Kernels<T>& PanelKernels(const Kernels<T>& kernels, const Panels& panels, 
   return *fitting;
 }
 
-// Panels of the columns of a matrix that has no gates.
+// Returns the panels of the columns of a matrix that has no gates.
 inline Panels PlainPanels(int64_t lanes, int64_t columns) {
   return {Cell::kTanh, lanes, columns, lanes};
 }
 
-// Packs one panel of the weights' rows: out[k][vector][lane] = weights[row][k].
+// Packs one panel of the rows of `weights`: out[k][vector][lane] = weights[row][k].
 template <class T>
 void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
               int64_t columns, Compute<T>* out) {
   const int64_t lanes = panels.lanes_of(panel);
   const int64_t width = panels.packed_width(panel);
-  constexpr int64_t kBlock = 64 / sizeof(T);  // Columns at a time: a cache line of a row.
+  // The number of columns in one cache line of a row.
+  constexpr int64_t kBlock = 64 / sizeof(T);
   for (int64_t block = 0; block < columns; block += kBlock) {
     const int64_t count = std::min(columns - block, kBlock);
     for (int vector = 0; vector < panels.vectors(); ++vector) {
@@ -103,7 +106,8 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
           continue;
         }
         const T* const from = weights + row * columns + block;
-        // The hardware prefetcher does not follow so many rows at once.
+        // Prefetch explicitly, because the hardware prefetcher does not follow so many rows at
+        // once.
         __builtin_prefetch(from + std::min(columns - block - 1, kBlock));
         for (int64_t k = 0; k < count; ++k) to[k * width] = Load(from[k]);
       }
@@ -111,7 +115,7 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
   }
 }
 
-// The same for a matrix in Keras's layout: out[k][vector][lane] = weights[k][row].
+// Does the same for a matrix in Keras's layout: out[k][vector][lane] = weights[k][row].
 template <class T>
 void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
                    int64_t columns, Compute<T>* out) {
@@ -135,7 +139,7 @@ void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const 
   }
 }
 
-// The inverse of PackRows.
+// Does the inverse of PackRows.
 template <class T>
 void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Compute<T>* packed,
                 int64_t columns, T* weights) {
@@ -157,7 +161,7 @@ void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Com
   }
 }
 
-// Packs one panel of the weights' columns: out[panel, vector, lane of row][column].
+// Packs one panel of the columns of `weights`: out[panel, vector, lane of row][column].
 template <class T>
 void PackColumns(const Panels& panels, int first_vector, int64_t column_panel, const T* weights,
                  int64_t columns, Compute<T>* out) {
@@ -177,8 +181,8 @@ void PackColumns(const Panels& panels, int first_vector, int64_t column_panel, c
   }
 }
 
-// Packs the initial value of each pre-activation: the sum of both biases, or each of them where
-// a GRU needs them separately.
+// Packs the initial values of the pre-activations. A value is the sum of both biases. Only for
+// the candidate of a GRU, each bias is an initial value of its own.
 template <class T>
 void PackBiases(const Panels& panels, const T* input, const T* recurrent, Compute<T>* out) {
   for (int64_t panel = 0; panel < panels.count(); ++panel) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Cell kCells[] = {Cell::kRelu, Cell::kTanh, Cell::kLstm, Cell::kGru};
 
-// Calls visit(panels, gates) at sizes around every width.
+// Calls visit(panels, gates) for numbers of units near each multiple of the width.
 template <class T, class Visit>
 void ForEachPanels(const Visit& visit) {
   ForEachIsa([&](const char*) {
@@ -30,8 +30,8 @@ void ForEachPanels(const Visit& visit) {
   });
 }
 
-// Each row of [gates, units] has one lane for the input's weights, and one for those of the
-// hidden state. All other lanes are padding.
+// Each row of [gates, units] has one lane for the input's weights, and one lane for the weights
+// of the hidden state. All other lanes are padding.
 TEST(Packing, EachRowHasOneLane) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     for (const int first_vector : {0, panels.recurrent_vector()}) {
@@ -52,9 +52,9 @@ TEST(Packing, EachRowHasOneLane) {
   });
 }
 
-// The order of gates in a panel, for cuDNN's gates: LSTM i, f, g, o; GRU r, z, n. The candidate
-// of a GRU comes first for its input, and last for its hidden state.
-TEST(Packing, GatesHaveTheirVectors) {
+// Checks the order of cuDNN's gates in a panel: LSTM i, f, g, o; GRU r, z, n. The candidate of
+// a GRU is in the first vector for the input, and in the last vector for the hidden state.
+TEST(Packing, GatesAreInTheirVectors) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     constexpr int64_t kLstm[] = {0, 1, 2, 3}, kGru[] = {2, 0, 1, 2};
     for (int vector = 0; vector < 4; ++vector) {
@@ -66,7 +66,7 @@ TEST(Packing, GatesHaveTheirVectors) {
   });
 }
 
-TEST(Packing, PanelsHoldAllUnits) {
+TEST(Packing, PanelsCoverAllUnits) {
   ForEachPanels<double>([](const Panels& panels, int64_t) {
     int64_t units = 0;
     for (int64_t panel = 0; panel < panels.count(); ++panel) {
@@ -83,8 +83,8 @@ TEST(Packing, PanelsHoldAllUnits) {
   });
 }
 
-// The last panel has the narrowest kernels that fit the remaining units.
-TEST(Packing, TheLastPanelIsNarrow) {
+// The last panel uses the kernels with the fewest lanes that fit the remaining units.
+TEST(Packing, LastPanelIsNarrow) {
   ForEachIsa([](const char*) {
     const Kernels<float>& kernels = SelectKernels<float>();
     StackSpec stack;
@@ -101,7 +101,7 @@ TEST(Packing, TheLastPanelIsNarrow) {
 template <class T>
 std::vector<T> Numbered(int64_t size) {
   std::vector<T> values(static_cast<size_t>(size));
-  // Integers that every type holds. Neighbours rarely have equal values.
+  // These are integers that every type represents. Neighbours rarely have equal values.
   for (int64_t i = 0; i < size; ++i) {
     Store(static_cast<Compute<T>>(1 + i * 37 % 127), &values[static_cast<size_t>(i)]);
   }
@@ -136,10 +136,10 @@ void CheckRows() {
     }
   });
 }
-TEST(Packing, RowsOfFloatComeBack) { CheckRows<float>(); }
-TEST(Packing, RowsOfDoubleComeBack) { CheckRows<double>(); }
-TEST(Packing, RowsOfHalfComeBack) { CheckRows<Half>(); }
-TEST(Packing, RowsOfBFloat16ComeBack) { CheckRows<BFloat16>(); }
+TEST(Packing, UnpackInvertsPackOfFloat) { CheckRows<float>(); }
+TEST(Packing, UnpackInvertsPackOfDouble) { CheckRows<double>(); }
+TEST(Packing, UnpackInvertsPackOfHalf) { CheckRows<Half>(); }
+TEST(Packing, UnpackInvertsPackOfBFloat16) { CheckRows<BFloat16>(); }
 
 template <class T>
 void CheckColumns() {
@@ -174,9 +174,9 @@ void CheckColumns() {
 TEST(Packing, ColumnsOfFloat) { CheckColumns<float>(); }
 TEST(Packing, ColumnsOfBFloat16) { CheckColumns<BFloat16>(); }
 
-// Both biases of a gate are added before the step, except for a GRU's candidate. Each bias gets
-// its gradient.
-TEST(Packing, BiasesAreAddedAndTakenApart) {
+// Both biases of a gate are added before the step, except those of a GRU's candidate. In the
+// backward pass, each bias gets its gradient.
+TEST(Packing, BiasesAreAddedAndTheirGradientsSeparated) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     const int64_t rows = gates * panels.units;
     const std::vector<float> input = Numbered<float>(rows);

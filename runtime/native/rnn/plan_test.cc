@@ -12,7 +12,7 @@
 namespace opwright::rnn {
 namespace {
 
-// A context that reports so many threads and runs all tasks in the caller's thread.
+// A context that reports the given number of threads and runs all tasks in the caller's thread.
 class CountedThreads : public ExecutionContext {
  public:
   explicit CountedThreads(int threads) : threads_(threads) {}
@@ -49,8 +49,8 @@ Plan PlanOf(const CallSpec& spec, const ExecutionContext& exec, int64_t chunk_ro
   return Plan(spec, SelectKernels<float>(), exec, chunk_rows);
 }
 
-// Each sequence in each direction belongs to one slice, and the sizes of parts differ by one at
-// most.
+// Each sequence in each direction belongs to one slice. The sizes of two parts differ by at
+// most one.
 TEST(Plan, SlicesCoverTheBatchOnce) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(500); ++round) {
@@ -72,7 +72,7 @@ TEST(Plan, SlicesCoverTheBatchOnce) {
   }
 }
 
-TEST(Plan, TheBatchIsCutForTheThreadsOnlyIfWorthIt) {
+TEST(Plan, SmallBatchIsNotDivided) {
   CallSpec spec;
   spec.units = spec.input_size = 256;
   spec.time = 50;
@@ -101,7 +101,7 @@ TEST(Plan, IdleThreadsShareThePanelsOfAStep) {
   EXPECT_EQ(plan.PanelCuts(CountedThreads(1), 100), 1);
 }
 
-TEST(Plan, ChunksHaveTheRowsAskedFor) {
+TEST(Plan, ChunksHaveTheRequestedRows) {
   CallSpec spec;
   spec.units = spec.input_size = 2;
   spec.time = 1000;
@@ -115,9 +115,9 @@ TEST(Plan, ChunksHaveTheRowsAskedFor) {
   EXPECT_EQ(PlanOf(spec, exec, 64).chunk_steps, 3);
 }
 
-// The rows of a step are the sequences that have it. A reverse direction starts with the last
-// step.
-TEST(Plan, ChunksHoldTheStepsWithinLengths) {
+// The rows of a step are the sequences that are longer than the step's time. The reverse
+// direction starts with the last time.
+TEST(Plan, ChunksSkipStepsPastLengths) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
     CallSpec spec = DrawCall(random);
@@ -197,7 +197,7 @@ TEST(Plan, DropoutIsAFunctionOfTheElement) {
   for (const int64_t count : differ) EXPECT(count > 800 && count < 1200);
 }
 
-// The share of dropped elements is the configured one, and the others are scaled up.
+// The fraction of dropped elements is the configured rate. The other elements are scaled up.
 TEST(Plan, DropoutKeepsTheMean) {
   for (const float share : {0.1f, 0.5f, 0.9f}) {
     const Dropout dropout(DroppingSpec(share), 0, 1);
@@ -217,7 +217,7 @@ TEST(Plan, DropoutKeepsTheMean) {
   }
 }
 
-TEST(Plan, SequencesLieInEitherLayout) {
+TEST(Plan, SequencesSupportBothLayouts) {
   CallSpec spec;
   spec.time = 3;
   spec.batch = 5;
@@ -227,7 +227,8 @@ TEST(Plan, SequencesLieInEitherLayout) {
   EXPECT(Sequence<float>::View(first, spec, false, 2).at(1, 4) == first + (4 * 3 + 1) * 2);
 }
 
-// Rows are read in place where possible, and converted otherwise.
+// Rows are read in place if they have the type of computation and no dropout. Otherwise they
+// are converted copies.
 template <class T>
 void CheckInputs(bool drops) {
   using S = Compute<T>;
@@ -262,7 +263,7 @@ void CheckInputs(bool drops) {
     EXPECT_EQ(rows[m] == as_stored, (!drops && std::is_same_v<T, S>));
   }
 }
-TEST(Plan, InputsAreReadAsTheyAreOrComputed) {
+TEST(Plan, InputsAreReadInPlaceOrCopied) {
   for (const bool drops : {false, true}) {
     CheckInputs<float>(drops);
     CheckInputs<double>(drops);

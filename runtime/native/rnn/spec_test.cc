@@ -21,7 +21,7 @@ CallSpec Good() {
   return spec;
 }
 
-TEST(Spec, GoodOnesAreTaken) {
+TEST(Spec, ValidSpecsAreAccepted) {
   CallSpec spec = Good();
   EXPECT_OK(Validate(spec));
   spec.projection = 4;
@@ -32,7 +32,7 @@ TEST(Spec, GoodOnesAreTaken) {
   EXPECT_OK(Validate(spec));
 }
 
-TEST(Spec, WhatIsWrongIsNamed) {
+TEST(Spec, ErrorNamesTheInvalidField) {
   const auto refused = [](const char* words, const std::function<void(CallSpec&)>& change) {
     CallSpec spec = Good();
     change(spec);
@@ -60,8 +60,8 @@ TEST(Spec, WhatIsWrongIsNamed) {
           [](CallSpec& spec) { spec.time = spec.batch = spec.layers = 1 << 22; });
 }
 
-// Arbitrary sizes are refused, or the sizes computed from them do not overflow.
-TEST(Spec, SizesAreChecked) {
+// Validate refuses arbitrary sizes, or the sizes that are computed from them do not overflow.
+TEST(Spec, AcceptedSizesDoNotOverflow) {
   constexpr int64_t kSizes[] = {INT64_MIN,
                                 -1,
                                 0,

@@ -1,6 +1,6 @@
-// Complete stacks, forward and backward: every cell, type and instruction set, on a pool of
-// threads that several callers use at once. Arrays have no slack, so that a sanitizer sees an
-// access outside.
+// Tests of complete stacks, forward and backward, for every cell, type and instruction set.
+// Several callers use one thread pool at the same time. Arrays end where their memory ends, so
+// that a sanitizer reports an access outside.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Given {
     x = Draw<T>(random, steps * spec.input_size);
     h = Draw<T>(random, states * spec.hidden());
     c = Draw<T>(random, cells);
-    // Small enough that no activation grows from step to step.
+    // The scale is so small that no activation grows from step to step.
     const double scale = 2 / std::sqrt(static_cast<double>(spec.units + spec.input_size));
     params = Draw<T>(random, ParamsSize(spec), scale);
     lengths.resize(static_cast<size_t>(spec.batch));
@@ -110,7 +110,7 @@ Gradients<T> RunBackward(const CallSpec& spec, const Given<T>& given, const Outp
   return gradients;
 }
 
-// All outputs and gradients in one vector.
+// Returns all outputs and gradients in one vector.
 template <class T>
 std::vector<double> RunAll(const CallSpec& spec, uint64_t seed, Pool& pool,
                            WeightCache* cache = nullptr) {
@@ -138,7 +138,7 @@ void ExpectClose(const std::string& who, const std::vector<double>& found,
   for (const double value : wanted) scale = std::max(scale, std::abs(value));
   EXPECT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < found.size(); ++i) {
-    // A NaN fails this comparison.
+    // The comparison is false for a NaN.
     if (std::abs(wanted[i] - found[i]) <= tolerance * scale) continue;
     testing::Fail(__FILE__, __LINE__,
                   StrCat(who, ": element ", i, " of ", found.size(), " is ",
@@ -168,8 +168,9 @@ CallSpec DrawCall(Random& random, int64_t round) {
   return spec;
 }
 
-// The number of random calls of any size. ThreadSanitizer checks every access of a product and
-// takes some thirty times as long, so it gets a tenth of them, of equal size.
+// Returns the number of random calls of any size. ThreadSanitizer checks every memory access of
+// a product and makes it about thirty times as slow. Under it, a tenth of the calls run, with
+// equal sizes.
 int64_t LargeRounds(int64_t few) {
 #ifdef __SANITIZE_THREAD__
   return (testing::Rounds(few) + 9) / 10;
@@ -182,11 +183,12 @@ template <class T>
 void CheckAgreement(double tolerance) {
   Random random{testing::Seed()};
   Pool pool(3);
-  WeightCache cache;  // All callers share what inference keeps.
+  WeightCache cache;  // All callers share the packed weights of inference.
   for (int64_t round = 0; round < LargeRounds(100); ++round) {
     const CallSpec spec = DrawCall(random, round);
     const uint64_t seed = testing::Seed();
-    // Near zero a ReLU may go either way in few bits, so the results cannot be compared.
+    // Near zero, the sign of a ReLU's argument may differ between roundings of a 16-bit type,
+    // so these results are not compared.
     const bool smooth = spec.cell != Cell::kRelu || sizeof(T) > 2;
     std::vector<double> first;
     ForEachIsa([&](const char* isa) {
@@ -195,7 +197,7 @@ void CheckAgreement(double tolerance) {
       ExpectClose(isa, found, first, smooth ? tolerance : 1e6);
     });
     if (round % 8 != 0) continue;
-    // As many callers as threads, so that each finds the pool busy.
+    // There are as many callers as threads, so that callers find the pool busy.
     std::vector<std::vector<double>> found(static_cast<size_t>(pool.size()));
     std::vector<std::thread> callers;
     for (std::vector<double>& mine : found) {
@@ -245,7 +247,7 @@ struct KerasParams {
   }
 };
 
-TEST(Stack, TakesWeightsOfKeras) {
+TEST(Stack, KerasWeightsGiveTheSameOutputs) {
   Random random{testing::Seed()};
   Pool pool(3);
   WeightCache cache;
@@ -275,7 +277,7 @@ TEST(Stack, TakesWeightsOfKeras) {
         ExpectClose(isa, wide(found.cn), wide(wanted.cn), 1e-5);
       };
       agree(given);
-      agree(given);  // From what was kept.
+      agree(given);  // This call reads the cached weights.
       // The cache notices a change of each array in place.
       Given<float> changed = given;
       const auto change = [&](std::vector<float>& array, int64_t at, int64_t gate_size) {
@@ -292,8 +294,8 @@ TEST(Stack, TakesWeightsOfKeras) {
   }
 }
 
-// Gradients against finite differences of the loss in double, along one random direction in all
-// inputs at once. The nonce is fixed, so dropout masks are the same.
+// Compares gradients with finite differences of the loss in double, along one random direction
+// in all inputs at once. All calls have the same nonce and so the same dropout masks.
 void CheckGradients(Cell cell) {
   Random random{testing::Seed()};
   Pool pool(2);
@@ -336,13 +338,14 @@ void CheckGradients(Cell cell) {
     EXPECT_NEAR(slope, difference, 1e-6 * (1 + std::abs(slope)));
   }
 }
-TEST(Stack, GradientsOfLstmAreDerivatives) { CheckGradients(Cell::kLstm); }
-TEST(Stack, GradientsOfGruAreDerivatives) { CheckGradients(Cell::kGru); }
-TEST(Stack, GradientsOfTanhAreDerivatives) { CheckGradients(Cell::kTanh); }
+TEST(Stack, GradientsOfLstmMatchDifferences) { CheckGradients(Cell::kLstm); }
+TEST(Stack, GradientsOfGruMatchDifferences) { CheckGradients(Cell::kGru); }
+TEST(Stack, GradientsOfTanhMatchDifferences) { CheckGradients(Cell::kTanh); }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// The new output of one unit, from the two sums of each gate. Replaces the cell state.
+// Returns the new output of one unit, from the sum over the input and the sum over the hidden
+// state of each gate. Replaces the cell state.
 double StepByFormulas(Cell kind, const double* of_input, const double* of_hidden, double h,
                       double* cell) {
   const auto sum = [&](int gate) { return of_input[gate] + of_hidden[gate]; };
@@ -370,8 +373,8 @@ std::vector<double> Project(const std::vector<double>& params, const CanonicalPa
   return projected;
 }
 
-// The output of a stack over complete sequences, time-major, from the formulas: for each unit
-// of each step of each sequence and direction.
+// Returns the time-major output of a stack over complete sequences. It evaluates the formulas
+// for each unit, step, sequence and direction.
 std::vector<double> OutputByFormulas(const CallSpec& spec, const Given<double>& given) {
   const std::vector<CanonicalParam> weights = CanonicalWeights(spec),
                                     biases = CanonicalBiases(spec);
@@ -427,7 +430,7 @@ std::vector<double> OutputByFormulas(const CallSpec& spec, const Given<double>& 
   return x;
 }
 
-TEST(Stack, OutputsFollowTheFormulas) {
+TEST(Stack, OutputsMatchTheFormulas) {
   Random random{testing::Seed()};
   Pool pool(2);
   for (int64_t round = 0; round < testing::Rounds(40); ++round) {
@@ -436,7 +439,8 @@ TEST(Stack, OutputsFollowTheFormulas) {
     if (spec.cell != Cell::kLstm) spec.projection = 0;
     spec.time_major = true;
     spec.dropout = 0;
-    const Given<double> given(spec, 2 * testing::Seed() + 1);  // All lengths are `time`.
+    // An odd seed makes all lengths equal to `time`.
+    const Given<double> given(spec, 2 * testing::Seed() + 1);
     const std::vector<double> wanted = OutputByFormulas(spec, given);
     ForEachIsa([&](const char* isa) {
       ExpectClose(isa, RunForward(spec, given, 0, pool).y, wanted, 1e-11);
@@ -444,8 +448,9 @@ TEST(Stack, OutputsFollowTheFormulas) {
   }
 }
 
-// Threads share the batch and the panels of a step. The results are the same.
-TEST(Stack, CutsAgreeWithOneThread) {
+// Several threads divide the batch and the panels of a step. The results must equal those of
+// one thread.
+TEST(Stack, SeveralThreadsGiveTheResultsOfOne) {
   Random random{testing::Seed()};
   Pool one(1), many(5);
   for (int64_t round = 0; round < LargeRounds(24); ++round) {
@@ -460,27 +465,29 @@ TEST(Stack, CutsAgreeWithOneThread) {
   }
 }
 
-// Of few sequences and many units, threads share the panels of each step's product.
+// With few sequences and many units, threads share the panels of each step's product.
 TEST(Stack, ThreadsShareThePanelsOfAStep) {
   Pool one(1), many(5);
   for (const Cell cell : {Cell::kLstm, Cell::kGru, Cell::kTanh}) {
     for (const int64_t batch : {1, 2}) {
       CallSpec spec;
       spec.cell = cell;
-      spec.units = cell == Cell::kTanh ? 750 : 430;  // Enough to wake a thread for one row.
+      // There are enough units that even a product of one row uses several threads.
+      spec.units = cell == Cell::kTanh ? 750 : 430;
       spec.input_size = 3;
       spec.time = 3;
       spec.batch = batch;
       spec.training = true;
-      const uint64_t seed = 2 * testing::Seed() + 1;  // All lengths are `time`.
+      // An odd seed makes all lengths equal to `time`.
+      const uint64_t seed = 2 * testing::Seed() + 1;
       ExpectClose("five threads", RunAll<double>(spec, seed, many),
                   RunAll<double>(spec, seed, one), 1e-10);
     }
   }
 }
 
-// One or two rows use weights that are not packed, with the same results.
-TEST(Stack, WeightsAreReadWhereTheyAre) {
+// Calls of one or two rows read weights without packing them. The results are the same.
+TEST(Stack, UnpackedWeightsGiveTheSameOutputs) {
   Random random{testing::Seed()};
   Pool pool(2);
   for (int64_t round = 0; round < testing::Rounds(100); ++round) {
@@ -493,7 +500,7 @@ TEST(Stack, WeightsAreReadWhereTheyAre) {
     wide.batch = 3;
     Given<double> given(wide, 2 * testing::Seed() + 1);
     const Outputs<double> packed = RunForward(wide, given, 0, pool);
-    // The first sequences of each array.
+    // Returns the first sequences of each array.
     const auto first = [&](const std::vector<double>& all, int64_t groups, int64_t size) {
       std::vector<double> some;
       for (int64_t i = 0; i < groups && !all.empty(); ++i) {
@@ -514,7 +521,7 @@ TEST(Stack, WeightsAreReadWhereTheyAre) {
   }
 }
 
-// Steps past a length output zeros and leave the state as it was.
+// Steps past a length output zeros and do not change the state.
 TEST(Stack, StepsPastALengthAreZeros) {
   Pool pool(2);
   for (const Cell cell : {Cell::kLstm, Cell::kGru, Cell::kTanh}) {
@@ -545,7 +552,8 @@ TEST(Stack, StepsPastALengthAreZeros) {
   }
 }
 
-// The same call drops the same elements, another nonce others.
+// A call with the same nonce drops the same elements, and a call with another nonce drops
+// others.
 TEST(Stack, DropoutFollowsTheNonce) {
   Pool pool(2);
   CallSpec spec;
@@ -562,8 +570,9 @@ TEST(Stack, DropoutFollowsTheNonce) {
   EXPECT(RunForward(spec, given, 2, pool).y != first);
 }
 
-// Inference finds packed weights in the cache, and packs weights again that change in place.
-TEST(Stack, WeightsThatChangeInPlaceAreNoticed) {
+// Inference finds packed weights in the cache. If weights change in place, inference packs them
+// again.
+TEST(Stack, WeightsChangedInPlaceAreNoticed) {
   Pool pool(2);
   CallSpec spec;
   spec.units = 20;

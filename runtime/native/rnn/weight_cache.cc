@@ -8,11 +8,13 @@
 namespace opwright::rnn {
 namespace {
 
-// Limits of one kernel: of entries, which several layers may share, and of evicted digests.
+// The largest numbers of entries and of evicted digests of one kernel. Several layers may share
+// one kernel.
 constexpr size_t kMaxEntries = 16;
 constexpr size_t kMaxReplaced = 16;
 
-// A share of the physical memory, and no more than most models need.
+// Returns a fraction of the physical memory, but at most 512 MiB, which suffices for most
+// models.
 int64_t DefaultLimit() {
   constexpr int64_t kMax = int64_t{512} << 20;
   const int64_t pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
@@ -24,12 +26,12 @@ int64_t DefaultLimit() {
 
 struct WeightCache::Shared {
   std::mutex mutex;
-  Entries entries;  // Of all kernels; the most recently used comes first.
+  Entries entries;  // The entries of all kernels, the most recently used one first.
   int64_t bytes = 0;
   int64_t limit = DefaultLimit();
 };
 
-// It outlives every kernel.
+// The object is never destroyed, so it outlives every kernel.
 WeightCache::Shared& WeightCache::SharedState() {
   static Shared& shared = *new Shared;
   return shared;
@@ -41,7 +43,8 @@ WeightCache::WeightCache() {
 }
 
 WeightCache::~WeightCache() {
-  Entries dropped;  // Freed after the lock is released, here and below.
+  // Destroyed after the lock is released, so that memory is freed without the lock.
+  Entries dropped;
   Shared& shared = SharedState();
   const std::lock_guard<std::mutex> lock(shared.mutex);
   while (!entries_.empty()) Drop(entries_.back(), &dropped);
@@ -81,10 +84,11 @@ void WeightCache::Insert(const Key& key, const void* params, const Blocks& block
   Entries made{Entry{this, key, params, blocks, bytes}}, dropped;
   Shared& shared = SharedState();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  if (FindEntry(key)) return;  // Another thread has inserted it.
-  // Other weights at this address are usually stale, so their entry is evicted. If evicted
-  // weights come back, many weights share the address, and only the least recently used are
-  // evicted.
+  // Another thread has inserted the entry since this call's Find.
+  if (FindEntry(key)) return;
+  // An entry with other weights at the same address is usually stale, so it is evicted. But if
+  // evicted weights are inserted again, several sets of weights use this address by turns. From
+  // then on, only the least recently used entries are evicted.
   address_is_reused_ = address_is_reused_ || WasReplaced(key.digest);
   const auto same = std::find_if(entries_.begin(), entries_.end(),
                                  [&](auto entry) { return entry->params == params; });

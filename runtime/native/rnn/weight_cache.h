@@ -1,5 +1,6 @@
-// A cache of packed weights. Its key is a digest of the parameters and not their address, so a
-// call finds out when parameters change in place. All kernels share one limit on the bytes.
+// A cache of packed weights. The key is a digest of the parameters and not their address, so a
+// call notices parameters that change in place. The caches of all kernels share one limit on
+// the number of bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +13,43 @@
 
 namespace opwright::rnn {
 
-// The entries of one kernel, of one element type. Threads may use it concurrently, but not
-// while it is destroyed.
+// The cache of one kernel and one element type. Several threads may use it concurrently. No
+// thread may use it while it is destroyed.
 class WeightCache {
  public:
   struct Key {
     StackSpec stack;
-    int lanes;      // The width for which they are packed.
-    Digest digest;  // Of the parameters.
+    int lanes;      // The vector width for which the weights are packed.
+    Digest digest;  // The digest of the parameters.
 
     bool operator==(const Key& other) const {
       return digest == other.digest && lanes == other.lanes && SameStack(stack, other.stack);
     }
   };
-  // Packed weights live while a caller uses them, also after they are evicted.
+  // Callers share ownership, so packed weights that are evicted exist until no caller uses
+  // them.
   using Blocks = std::shared_ptr<void>;
 
   WeightCache();
-  ~WeightCache();  // Evicts its entries.
+  ~WeightCache();  // The destructor evicts the cache's entries.
   WeightCache(const WeightCache&) = delete;
   WeightCache& operator=(const WeightCache&) = delete;
 
-  // Null if there are none.
+  // Returns null if there is no entry for the key.
   Blocks Find(const Key& key);
 
-  // Inserts the packed form of the parameters at `params`, if the limit allows it. If it throws
-  // std::bad_alloc, the cache is unchanged.
+  // Inserts the packed form of the parameters at `params`, if the limit permits. If Insert
+  // throws std::bad_alloc, the cache is unchanged.
   void Insert(const Key& key, const void* params, const Blocks& blocks, int64_t bytes);
 
-  // Totals over all kernels.
+  // The totals over the caches of all kernels.
   struct Usage {
     int64_t entries;
     int64_t bytes;
     int64_t limit;
   };
   static Usage InUse();
-  // Evicts the least recently used weights first.
+  // If the new limit is exceeded, the least recently used weights are evicted first.
   static void SetLimit(int64_t bytes);
 
  private:
@@ -62,14 +64,15 @@ class WeightCache {
   struct Shared;
 
   static Shared& SharedState();
-  // All of these require the lock.
+  // The caller must hold the lock of Shared.
   Entries::iterator* FindEntry(const Key& key);
   static void Drop(Entries::iterator entry, Entries* dropped);
   bool WasReplaced(const Digest& digest) const;
 
-  // The most recently used entry comes first.
+  // The entries of this cache, the most recently used one first.
   std::vector<Entries::iterator> entries_;
-  // Digests of entries that were evicted because other weights came to lie at their address.
+  // The digests of entries that were evicted because other weights at the same address replaced
+  // them.
   std::vector<Digest> replaced_;
   bool address_is_reused_ = false;
 };

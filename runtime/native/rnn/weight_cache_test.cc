@@ -13,7 +13,7 @@
 namespace opwright::rnn {
 namespace {
 
-// Sets a limit for its lifetime.
+// Sets the limit of the cache while the object exists.
 class Limit {
  public:
   explicit Limit(int64_t bytes) { WeightCache::SetLimit(bytes); }
@@ -29,7 +29,7 @@ WeightCache::Key KeyOf(uint64_t which) {
   return key;
 }
 
-// Returns whether the cache has the entry, and inserts it otherwise.
+// Returns whether the cache has the entry. If it does not, inserts the entry.
 bool FindOrKeep(WeightCache& cache, uint64_t which, const void* params, int64_t bytes = 8) {
   if (cache.Find(KeyOf(which))) return true;
   cache.Insert(KeyOf(which), params, std::make_shared<uint64_t>(which), bytes);
@@ -55,7 +55,7 @@ TEST(WeightCache, FindsByStackLanesAndDigest) {
   EXPECT(WeightCache().Find(key) == nullptr);
 }
 
-TEST(WeightCache, AChangeInPlaceLeavesOneEntry) {
+TEST(WeightCache, ChangeInPlaceLeavesOneEntry) {
   WeightCache cache;
   int variable;
   for (uint64_t i = 0; i < 2000; ++i) {
@@ -64,8 +64,8 @@ TEST(WeightCache, AChangeInPlaceLeavesOneEntry) {
   }
 }
 
-// Once evicted weights come back, many weights of one address stay in the cache.
-TEST(WeightCache, WeightsThatComeBackByTurnsAreKept) {
+// After evicted weights are inserted again, the cache keeps many weights of one address.
+TEST(WeightCache, WeightsThatAlternateStayCached) {
   WeightCache cache;
   int variable;
   for (int round = 0; round < 5; ++round) {
@@ -76,7 +76,7 @@ TEST(WeightCache, WeightsThatComeBackByTurnsAreKept) {
   }
 }
 
-TEST(WeightCache, AKernelHasSoManyEntries) {
+TEST(WeightCache, EntriesOfAKernelAreLimited) {
   WeightCache cache;
   for (uint64_t i = 0; i < 2000; ++i) {
     FindOrKeep(cache, i, reinterpret_cast<void*>(i));
@@ -87,7 +87,7 @@ TEST(WeightCache, AKernelHasSoManyEntries) {
   EXPECT(cache.Find(KeyOf(1983)) == nullptr);
 }
 
-TEST(WeightCache, WhatWasNotUsedForLongestGoesFirst) {
+TEST(WeightCache, LeastRecentlyUsedIsEvictedFirst) {
   const Limit limit(30);
   WeightCache cache, another;
   FindOrKeep(cache, 1, reinterpret_cast<void*>(1), 10);
@@ -107,7 +107,7 @@ TEST(WeightCache, WhatWasNotUsedForLongestGoesFirst) {
   EXPECT(cache.Find(KeyOf(3)) != nullptr);
 }
 
-TEST(WeightCache, AnEntryInUseOutlivesItsKernel) {
+TEST(WeightCache, EntryInUseOutlivesItsKernel) {
   WeightCache::Blocks held;
   {
     WeightCache cache;
@@ -119,9 +119,9 @@ TEST(WeightCache, AnEntryInUseOutlivesItsKernel) {
   EXPECT_EQ(*static_cast<uint64_t*>(held.get()), uint64_t{77});
 }
 
-// With concurrent callers, and kernels that come and go, Find returns the requested weights and
-// the cache never exceeds its limit.
-TEST(WeightCache, CallersAtOnceKeepTheLimit) {
+// Callers are concurrent, and kernels are created and destroyed. Find always returns the
+// weights of its key, and the cache never exceeds its limit.
+TEST(WeightCache, ConcurrentCallersKeepTheLimit) {
   constexpr int64_t kLimit = 64 << 10;
   constexpr int kCallers = 4;
   const int64_t rounds = testing::Rounds(600);

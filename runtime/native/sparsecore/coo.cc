@@ -36,7 +36,7 @@ Status ReadSparseSamples(const CooFeature& feature, std::vector<int32_t>* sample
 Status ReadRaggedSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
   int32_t last = 0;
   for (int64_t i = 0; i <= feature.sample_count; ++i) {
-    // Another thread may change the input, so each split is read once.
+    // Each split is read only once, because another thread may change the input.
     const int32_t split = feature.indices[i];
     const bool good = i == 0                      ? split == 0
                       : i == feature.sample_count ? split == feature.id_count
@@ -54,7 +54,7 @@ Status ReadRaggedSamples(const CooFeature& feature, std::vector<int32_t>* sample
   return OkStatus();
 }
 
-// The sample of each id.
+// Returns the sample of each id.
 Status ReadSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
   samples->resize(feature.id_count);
   switch (feature.form) {
@@ -67,7 +67,7 @@ Status ReadSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
   return InternalError("unknown form of a feature");
 }
 
-// Appends the triples of one sample after the other.
+// Appends triples, sample by sample.
 class SampleWriter {
  public:
   SampleWriter(Combiner combiner, Triples* triples) : combiner_(combiner), triples_(triples) {}
@@ -83,7 +83,7 @@ class SampleWriter {
     }
   }
 
-  // Divides the gains of the sample by the combiner's denominator.
+  // Divides the gains of the current sample by the combiner's denominator.
   Status EndSample() {
     const double denominator = combiner_ == Combiner::kSqrtN ? std::sqrt(sum_) : sum_;
     for (; first_ < triples_->size(); ++first_) {
@@ -104,8 +104,8 @@ class SampleWriter {
  private:
   const Combiner combiner_;
   Triples* const triples_;
-  int64_t first_ = 0;  // Triple of the sample.
-  double sum_ = 0;     // Of its weights, or of their squares.
+  int64_t first_ = 0;  // The first triple of the current sample.
+  double sum_ = 0;     // The sum of the sample's weights, or of their squares.
 };
 
 }  // namespace
@@ -140,7 +140,7 @@ Status FeatureToTriples(const CooFeature& feature, Combiner combiner, Triples* t
 }
 
 Status CheckStacking(const CooStacking& stacking) {
-  // Each of these is an int32 on the device. Only a shift may be negative.
+  // Each of these values is an int32 on the device. Only col_shift may be negative.
   const struct {
     const char* name;
     int64_t value, least;
@@ -165,7 +165,7 @@ Status CheckStacking(const CooStacking& stacking) {
                                 StrCat("must be a multiple of num_sc_per_chip, which is ",
                                        stacking.sc_per_chip, ", is ", stacking.sample_count));
   }
-  // The last sample of the last SparseCore.
+  // An upper bound of the last sample of the last SparseCore.
   const Checked last =
       Checked(stacking.row_offset) + stacking.stacked_samples + stacking.sample_count;
   if (!last.AtMost(kMaxInt32)) {

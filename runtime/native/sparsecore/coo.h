@@ -1,4 +1,4 @@
-// From the ids of a feature to triples, in coordinate (COO) format.
+// Conversion of a feature's ids to triples, in coordinate (COO) format.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,27 @@
 
 namespace opwright::sparsecore {
 
-// The ids of a batch.
+// The ids of one feature in a batch.
 struct CooFeature {
   enum Form { kDense, kSparse, kRagged };
   Form form;
-  // kSparse: [ids, 2], the sample first; kRagged: [sample_count + 1] row splits.
+  // For kSparse: [ids, 2], with the sample in the first column. For kRagged: row splits
+  // [sample_count + 1].
   const int32_t* indices;
   const int32_t* ids;
   int64_t id_count;
-  const float* weights;  // [id_count], or [1] for all ids.
+  const float* weights;  // [id_count], or [1] if all ids have the same weight.
   bool one_weight;
   int64_t sample_count;
 };
 
-// Triples by ascending sample. The combiner is part of the gains. Equal ids that follow each
-// other in a sample become one triple; the denominators of mean and sqrtn count each of them.
+// Returns the triples in ascending order of samples. The gains include the combiner's factors.
+// Equal ids that follow each other in a sample become one triple. The denominators of mean and
+// sqrtn count each of these ids separately.
 Status FeatureToTriples(const CooFeature& feature, embedding::Combiner combiner,
                         Triples* triples);
 
-// The place of a feature in the batch and the table that it shares with other features.
+// The position of a feature in the batch and in the table that it shares with other features.
 struct CooStacking {
   int64_t sample_count;
   int64_t sc_per_chip;
@@ -39,8 +41,9 @@ struct CooStacking {
 };
 Status CheckStacking(const CooStacking& stacking);
 
-// Moves triples of ascending samples to their place in the stack. `begins` gets the first
-// triple of each SparseCore, and at its end the number of triples.
+// Moves triples, which are in ascending order of samples, to their position in the stack.
+// `begins` receives the first triple of each SparseCore and, as last element, the number of
+// triples.
 Status StackTriples(const CooStacking& stacking, Triples* triples,
                     std::vector<int64_t>* begins);
 

@@ -1,4 +1,4 @@
-// Each form of a feature, stacks, and what is refused.
+// Tests each form of a feature, the stacking of features, and the refusal of invalid arguments.
 #include "sparsecore/coo.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@ using embedding::Combiner;
 
 namespace {
 
-// The data of a CooFeature.
+// The data that a CooFeature refers to.
 struct Feature {
   CooFeature::Form form;
   Ints indices, ids;
-  Reals weights;  // One for all ids, or one for each.
+  Reals weights;  // One weight for all ids, or one weight for each id.
   int64_t samples;
 
   CooFeature View() const {
@@ -62,7 +62,7 @@ TEST(Coo, RaggedFeatures) {
 TEST(Coo, EqualNeighboursBecomeOneTriple) {
   const Feature feature{CooFeature::kRagged, {0, 4, 5}, {7, 7, 3, 7, 7}, {1, 2, 4, 8, 1}, 2};
   ExpectTriples(TriplesOf(feature), {0, 0, 0, 1}, {7, 3, 7, 7}, {3, 4, 8, 1});
-  // The denominators count each of them.
+  // The denominators of mean and sqrtn count each of the equal ids.
   const float root = std::sqrt(85.f);
   ExpectTriples(TriplesOf(feature, Combiner::kMean), {0, 0, 0, 1}, {7, 3, 7, 7},
                 {3 / 15.f, 4 / 15.f, 8 / 15.f, 1});
@@ -70,12 +70,12 @@ TEST(Coo, EqualNeighboursBecomeOneTriple) {
                 {3 / root, 4 / root, 8 / root, 1});
 }
 
-TEST(Coo, WeightsThatSumToZero) {
+TEST(Coo, WeightsThatSumToZeroGiveZeroGains) {
   const Feature feature{CooFeature::kRagged, {0, 2}, {7, 3}, {1, -1}, 1};
   ExpectTriples(TriplesOf(feature, Combiner::kMean), {0, 0}, {7, 3}, {0, 0});
 }
 
-TEST(Coo, BrokenFeaturesAreRefused) {
+TEST(Coo, InvalidFeaturesAreRefused) {
   const auto refuse = [](const Feature& feature, const char* words,
                          Combiner combiner = Combiner::kSum) {
     Triples triples;
@@ -130,14 +130,16 @@ TEST(Coo, TriplesAreStacked) {
   std::vector<int64_t> begins;
   EXPECT_OK(StackTriples(Stacking(), &triples, &begins));
   EXPECT(begins == std::vector<int64_t>({0, 3, 5}));
-  // row_offset 4 and stacked_samples 16 of two SparseCores are 2 and 8 of each.
+  // row_offset 4 and stacked_samples 16 are for two SparseCores, so each SparseCore has 2 and
+  // 8.
   ExpectTriples(triples, {2, 5, 5, 10, 13}, {107, 106, 106, 111, 110}, {1, 1, 1, 1, 1});
   Triples large;
   large.Add(0, INT32_MAX, 1);
   EXPECT_ERROR(StackTriples(Stacking(), &large, &begins), kInvalid, "does not fit in int32");
 }
 
-// Arbitrary numbers for the place of a feature are refused, or give positions in int32.
+// CheckStacking refuses arbitrary positions of a feature, or the resulting positions fit into
+// int32.
 void StackingIsChecked(Random& random) {
   constexpr int64_t kOdd[] = {INT64_MIN, INT32_MIN, -8, -1,        0,         1,
                               2,         8,         64, INT32_MAX, 1LL << 31, INT64_MAX};
@@ -152,7 +154,7 @@ void StackingIsChecked(Random& random) {
   }
   const Status status = CheckStacking(stacking);
   if (changes == 0) EXPECT_OK(status);
-  // The results for each SparseCore take memory.
+  // Memory is proportional to the number of SparseCores, so larger numbers are not tried.
   if (!status.ok() || stacking.sc_per_chip > 1 << 10) return;
   Triples triples;
   const int64_t last = stacking.sample_count - 1;
@@ -168,7 +170,7 @@ void StackingIsChecked(Random& random) {
   EXPECT(std::is_sorted(begins.begin(), begins.end()) && begins.back() == triples.size());
 }
 
-TEST(Coo, RandomStackingsAreChecked) {
+TEST(Coo, RandomStackingsAreRefusedOrFitInt32) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(5000); ++round) StackingIsChecked(random);
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr char kCapacity[] = "max_ids_per_chip_per_sample";
 constexpr char kRowPointers[] = "row_pointers";
 
-// The counts of one source must ascend and stay within its triples.
+// Checks that the counts of one source ascend and are at most its number of triples.
 Status CheckIdCounts(const std::string& name, const CsrSource& source) {
   int64_t last = 0;
   for (int64_t i = 0; i < source.id_counts_size; ++i) {
@@ -38,9 +38,9 @@ class CsrWriter {
   CsrWriter(const CsrShape& shape, bool drop, int64_t triples, CsrBuffers* out)
       : shape_(shape), drop_(drop), triples_(triples), out_(out) {}
 
-  // `begin` and `end` are divisions of the vocabulary.
+  // Adds a minibatch that consists of the divisions `begin` to `end` - 1 of the vocabulary.
   Status AddMinibatch(const CsrSource& source, int64_t begin, int64_t end) {
-    // Without minibatches id_counts has one division for each shard.
+    // Without minibatches, id_counts has only one division for each shard.
     const bool divided = source.id_counts_size == shape_.shards * kDivisions + 1;
     for (int64_t shard = 0; shard < shape_.shards; ++shard) {
       const int32_t* const counts = source.id_counts + shard * (divided ? kDivisions : 1);
@@ -52,7 +52,7 @@ class CsrWriter {
     return OkStatus();
   }
 
-  // Fills what is not in use.
+  // Fills the unused part of the buffers.
   void Finish(int64_t minibatches, int64_t pointers) {
     out_->row_pointers_size = pointer_;
     out_->ids_size = at_;
@@ -141,12 +141,12 @@ class CsrReader {
   }
 
  private:
-  // The end of the next run, which is of this shard or of padding.
+  // Reads the end of the next run, which is a run of `shard` or of padding.
   Status ReadPointer(int64_t shard, int64_t* end) {
     const int64_t number = next_++;
-    // Another thread may change the input, so each pointer is read once.
+    // Each pointer is read only once, because another thread may change the input.
     *end = csr_.row_pointers[number];
-    // A pointer of padding ends an empty run, which begins at the next multiple of 8.
+    // A pointer of padding ends an empty run. The run begins at the next multiple of 8.
     if (*end < at_ || *end > csr_.triples.size) {
       return InvalidArgumentError(
           kRowPointers,
@@ -181,15 +181,16 @@ class CsrReader {
   const CsrView& csr_;
   const int64_t core_samples_, shard_rows_;
   Triples* const triples_;
-  int64_t next_ = 0;  // Row pointer.
-  int64_t at_ = 0;    // Triple.
+  int64_t next_ = 0;  // Index of the next row pointer.
+  int64_t at_ = 0;    // Index of the next triple.
 };
 
 }  // namespace
 
 std::vector<int64_t> MinibatchEnds(int64_t splits) {
   std::vector<int64_t> ends;
-  // Level l of the tree has 2^l nodes; each one halves its part of the divisions.
+  // Level l of the tree has 2^l nodes. Each node divides its range of divisions into two
+  // halves.
   int bit = 0;
   for (int level = 0; level < kDivisionLevels; ++level) {
     const int64_t half = kDivisions >> (level + 1);

@@ -1,4 +1,4 @@
-// Buffers and their padding, minibatches, and what is refused.
+// Tests the buffers and their padding, minibatches, and the refusal of invalid arguments.
 #include "sparsecore/csr.h"
 
 #include <algorithm>
@@ -12,15 +12,16 @@
 namespace opwright::sparsecore {
 namespace {
 
-TEST(Csr, MinibatchesEndByTheMask) {
+TEST(Csr, MaskSetsTheMinibatchEnds) {
   EXPECT(MinibatchEnds(0) == std::vector<int64_t>({64}));
-  EXPECT(MinibatchEnds(1) == std::vector<int64_t>({32, 64}));          // The root,
-  EXPECT(MinibatchEnds(0b110) == std::vector<int64_t>({16, 48, 64}));  // and its children.
+  EXPECT(MinibatchEnds(1) == std::vector<int64_t>({32, 64}));  // This mask splits the root.
+  // This mask splits the root's children.
+  EXPECT(MinibatchEnds(0b110) == std::vector<int64_t>({16, 48, 64}));
   EXPECT(MinibatchEnds(int64_t{1} << 62) == std::vector<int64_t>({63, 64}));
   EXPECT_EQ(MinibatchEnds(INT64_MAX).size(), 64u);
 }
 
-// Two SparseCores of two shards, without minibatches.
+// Buffers of two SparseCores with two shards, without minibatches.
 struct Packed {
   Packed() {
     sources = {{triples[0].view(), counts[0].data(), 3},
@@ -80,7 +81,7 @@ TEST(Csr, BuffersArePadded) {
   EXPECT_EQ(packed.buffers.ids_size, 24);
   EXPECT_EQ(packed.buffers.minibatches, 1);
   EXPECT_EQ(packed.buffers.dropped, 0);
-  // ReadCsr returns rows of the device: those of shard 1 follow those of shard 0.
+  // ReadCsr returns rows of the device's table. The rows of shard 1 follow the rows of shard 0.
   Triples read;
   EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
   ExpectTriples(read, {0, 1, 1, 3}, {0, 0, 6, 5}, {1, 2, 3, 4});
@@ -96,7 +97,7 @@ TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
 }
 
 // The mask assigns the divisions of each shard to minibatches.
-TEST(Csr, Minibatches) {
+TEST(Csr, MaskDividesShardsIntoMinibatches) {
   Packed packed;
   packed.splits = 1;
   packed.shape.max_minibatches = 3;
@@ -106,7 +107,7 @@ TEST(Csr, Minibatches) {
     Ints& divided = packed.counts[core];
     divided.assign(2 * kDivisions + 1, undivided[2]);
     for (int64_t i = 0; i < 2 * kDivisions; ++i) {
-      // One triple of each shard lies in its first half, the others in its last division.
+      // The first half of each shard has one triple. The last division has the others.
       const int64_t shard = i / kDivisions, division = i % kDivisions;
       const int32_t first = undivided[shard];
       divided[i] = division == 0 ? first : std::min(first + 1, undivided[shard + 1]);
@@ -125,7 +126,7 @@ TEST(Csr, Minibatches) {
   ExpectTriples(read, {0, 1, 1, 3}, {0, 6, 0, 5}, {1, 3, 2, 4});
 }
 
-TEST(Csr, BrokenSourcesAreRefused) {
+TEST(Csr, InvalidSourcesAreRefused) {
   const auto refuse = [](const char* words, const auto& damage) {
     Packed packed;
     damage(&packed);
@@ -146,7 +147,7 @@ TEST(Csr, BrokenSourcesAreRefused) {
   refuse("number 0 is -1", [](Packed* p) { p->counts[0][0] = -1; });
 }
 
-TEST(Csr, BrokenBuffersAreRefused) {
+TEST(Csr, InvalidBuffersAreRefused) {
   const auto refuse = [](const char* words, const auto& damage) {
     Packed packed;
     EXPECT_OK(packed.Pack(false));

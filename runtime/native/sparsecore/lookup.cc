@@ -17,7 +17,8 @@ using embedding::RowKernels;
 
 namespace {
 
-// Triples by sample: those of a sample lie from offsets[sample] to offsets[sample + 1].
+// Triples grouped by sample. The triples of a sample are offsets[sample] to offsets[sample + 1]
+// - 1.
 struct SampleTriples {
   std::vector<int64_t> offsets, rows;
   std::vector<float> gains;

@@ -1,4 +1,4 @@
-// Lookups: the activations of triples.
+// Lookups compute the activations of triples.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace opwright::sparsecore {
 
-// activations[sample] = sum of gain * table[row], of [samples, width].
+// Computes activations[sample] = sum of gain * table[row], with shape [samples, width].
 void SumRows(const Triples& triples, const float* table, int64_t width,
              const embedding::Quantization& quantization, int64_t samples, float* activations,
              ExecutionContext& exec);
-// The same for integers: gains must be integers, and sums wrap around.
+// Computes the same sums for integers. The gains must be integers, and the sums wrap around.
 Status SumRows(const Triples& triples, const int32_t* table, int64_t width, int64_t samples,
                int32_t* activations, ExecutionContext& exec);
 

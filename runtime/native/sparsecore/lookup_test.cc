@@ -10,7 +10,7 @@
 namespace opwright::sparsecore {
 namespace {
 
-TEST(Lookup, SumsOfIntegers) {
+TEST(Lookup, SumsOfIntegersWrapAround) {
   Pool pool(2);
   PoolContext exec(pool);
   const Ints table = {1, 2, INT32_MAX, 4};
@@ -18,7 +18,7 @@ TEST(Lookup, SumsOfIntegers) {
   Ints sums(6, 9);
   EXPECT_OK(SumRows(triples, table.data(), 2, 3, sums.data(), exec));
   EXPECT(sums == Ints({2 - INT32_MAX, 0, 0, 0, INT32_MAX, 4}));
-  // Sums wrap around.
+  // Integer sums wrap around.
   EXPECT_OK(SumRows(Triples{{0, 0}, {1, 1}, {1, 1}}, table.data(), 2, 1, sums.data(), exec));
   EXPECT_EQ(sums[0], -2);
   for (const float gain : {0.5f, 16777218.f, NAN}) {

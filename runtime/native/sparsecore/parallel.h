@@ -9,14 +9,14 @@
 
 namespace opwright::sparsecore {
 
-// Calls task(first, last) for ranges of groups, in parallel. Group i has the rows from
-// begins[i] to begins[i + 1]. The ranges have about as many rows each, of `width` elements.
+// Calls task(first, last) in parallel for ranges of groups. Group i has the rows begins[i] to
+// begins[i + 1] - 1. All ranges have about as many rows. A row has `width` elements.
 template <class Task>
 void ParallelForGroups(const std::vector<int64_t>& begins, int64_t width,
                        ExecutionContext& exec, const Task& task) {
-  constexpr int64_t kElements = 16 << 10;  // Enough for one task.
+  constexpr int64_t kElements = 16 << 10;  // A task has at least about this many elements.
   const int64_t groups = static_cast<int64_t>(begins.size()) - 1;
-  // An empty group has a cost too.
+  // Each group counts as one row more, because an empty group has a cost too.
   const int64_t all = begins.back() + groups;
   const int64_t tasks = std::min({groups, int64_t{8} * exec.Threads(),
                                   1 + all / (1 + kElements / std::max<int64_t>(1, width))});

@@ -1,6 +1,7 @@
-// Random batches from ids to activations and updates, against the same computed id by id. Then
-// the same with damaged intermediate results, which must be refused or do no harm. Arrays have
-// no slack, so that sanitizers see an access outside.
+// Runs random batches from ids to activations and updates, and compares them with results
+// computed id by id. A second part damages intermediate results: the next function must refuse
+// them or stay within its arrays. Arrays end where their memory ends, so that a sanitizer
+// reports an access outside.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -63,7 +64,7 @@ CooFeature FeatureOf(const Case& c) {
       c.weights.data(),    false,           c.samples};
 }
 
-// Buffers that own what they hold.
+// Buffers in CSR format that own their memory.
 struct Csr {
   std::vector<int32_t> pointers, samples, rows;
   std::vector<float> gains;
@@ -128,10 +129,10 @@ void IsClose(float got, double expected) {
   EXPECT_NEAR(got, expected, 1e-4 * (1 + std::abs(expected)));
 }
 
-// Activations and the table after a step of SGD, id by id.
+// Compares activations, and the table after a step of SGD, with results computed id by id.
 void Compare(const Case& c, const Triples& triples, ExecutionContext& exec) {
   std::vector<float> activations(c.samples * c.width, 7.f);
-  // Row r lies in shard r % cores at r / cores.
+  // Row r is in shard r % cores at position r / cores.
   const auto dealt = [&c](int64_t row) {
     return row % c.cores * (c.rows / c.cores) + row / c.cores;
   };
@@ -163,7 +164,8 @@ void Compare(const Case& c, const Triples& triples, ExecutionContext& exec) {
   EXPECT(
       !UpdateRows(triples, c.gradients.data(), c.width, Optimizer::kSgd, hyper, tables, exec));
   for (size_t i = 0; i < updated.size(); ++i) IsClose(table[i], updated[i]);
-  // Other optimizers only have to stay within their arrays.
+  // The results of other optimizers are not compared. Sanitizers check that they stay within
+  // their arrays.
   std::vector<float> first(c.table.size(), 0.5f), second(c.table.size(), 0.25f);
   float* const slots[] = {table.data(), first.data(), second.data()};
   for (const Optimizer optimizer : {Optimizer::kAdagrad, Optimizer::kAdam}) {
@@ -187,7 +189,8 @@ void Damage(std::vector<int32_t>* values, Random& random) {
   }
 }
 
-// Damages one input of the pipeline. The next function refuses it, or stays within its arrays.
+// Damages one input of the pipeline. The next function must refuse it or stay within its
+// arrays.
 void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, Random& random,
            ExecutionContext& exec) {
   switch (random.Below(3)) {
@@ -218,7 +221,7 @@ void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, R
              : random.Below(2) ? &csr.samples
                                : &csr.rows,
              random);
-      // Views of equal length, as the kernel checks.
+      // The arrays get equal lengths, because the kernel checks this.
       const size_t size = std::min(csr.samples.size(), csr.rows.size());
       csr.samples.resize(size);
       csr.rows.resize(size);
@@ -247,7 +250,7 @@ void Run(Random& random, Pool& pool) {
   for (int64_t core = 0; core < c.cores; ++core) {
     sorted[core] = Sort(c, triples, begins[core], begins[core + 1]);
   }
-  // Each of the runs may need padding.
+  // Each run may need up to 7 elements of padding.
   const int64_t most = triples.size() + 8 * c.cores * c.cores;
   const CsrShape shape{c.cores, 1 + random.Below(3), (most + 7) / 8 * 8};
   const std::vector<CsrSource> sources = SourcesOf(sorted);
@@ -263,7 +266,7 @@ void Run(Random& random, Pool& pool) {
   for (int i = 0; i < 20; ++i) Break(c, shape, sorted, csr, random, exec);
 }
 
-TEST(Pipeline, RandomBatches) {
+TEST(Pipeline, RandomBatchesMatchTheReference) {
   Pool pool(4);
   Random random{testing::Seed()};
   embedding::ForEachIsa([&] {

@@ -21,10 +21,10 @@ class TableTriples {
     gains_.clear();
   }
 
-  // Appends feature number `index`.
+  // Appends the triples of feature number `index`.
   Status Append(const TriplesView& feature, size_t index) {
     for (int64_t i = 0; i < feature.size; ++i) {
-      // Another thread may change the input, so each number is read once.
+      // Each number is read only once, because another thread may change the input.
       const int32_t sample = feature.samples[i], row = feature.rows[i];
       if (sample < 0) {
         return InvalidArgumentError(

@@ -1,4 +1,4 @@
-// From the triples of a SparseCore to the order of its shards.
+// Conversion of the triples of a SparseCore to the order of its shards.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,22 @@
 namespace opwright::sparsecore {
 
 struct ShardedTriples {
-  Triples triples;                          // Table by table, by ascending row.
-  std::vector<int32_t> ids, distinct_rows;  // Of each shard.
+  // Triples are in the order of tables, and within a table in ascending order of rows.
+  Triples triples;
+  // For each shard, the numbers of ids and of distinct rows.
+  std::vector<int32_t> ids, distinct_rows;
 };
 
-// Merges the features of each table, which have the same column offset. Triples of the same row
-// and sample become one if they are neighbours in the order of the features.
+// Merges the features of each table. Features with the same column offset belong to the same
+// table. Triples of the same row and sample become one triple if they are neighbours in the
+// order of the features.
 Status MergeFeatures(const std::vector<TriplesView>& features,
                      const std::vector<int32_t>& col_offsets, int64_t shards,
                      int64_t vocabulary, ShardedTriples* merged);
 
-// Writes the triples shard by shard. `id_counts` is [shards + 1]; each output has a place for
-// every triple. Samples are taken modulo the SparseCore's number of samples. Rows become
-// positions in their shard.
+// Writes the triples shard by shard. `id_counts` is [shards + 1]. Each output must have space
+// for every triple. Samples are written modulo `samples`, the SparseCore's number of samples.
+// Rows are written as positions in their shard.
 void PartitionByShard(const ShardedTriples& merged, int64_t samples, int32_t* id_counts,
                       int32_t* out_samples, int32_t* out_rows, float* out_gains);
 

@@ -1,4 +1,5 @@
-// Sorts by hand and against a stable sort, shards, and what is refused.
+// Tests sorts by examples and against a stable sort, shards, and the refusal of invalid
+// arguments.
 #include "sparsecore/sort.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ ShardedTriples Merged(const std::vector<Triples>& features, const Ints& offsets,
   return merged;
 }
 
-// Sorted by row. Equal rows keep their order, feature by feature.
+// Triples are sorted by row. Equal rows keep their order, feature by feature.
 TEST(Sort, FeaturesAreSortedByRow) {
   const Triples first = Triples{{0, 0, 1, 2}, {9, 3, 9, 3}, {1, 2, 3, 4}};
   const Triples second = Triples{{5, 4}, {3, 9}, {5, 6}};
@@ -32,15 +33,15 @@ TEST(Sort, FeaturesAreSortedByRow) {
   EXPECT(merged.distinct_rows == Ints({0, 1, 0, 1}));
 }
 
-// Tables are sorted by column offset, independent of the order of features.
-TEST(Sort, TablesFollowTheirOffsets) {
+// Tables are sorted by column offset. The order of the features does not matter.
+TEST(Sort, TablesAreInTheOrderOfTheirOffsets) {
   const Triples high = Triples{{0}, {8}, {1}}, low = Triples{{1}, {2}, {2}},
                 again = Triples{{2}, {8}, {3}};
   const ShardedTriples merged = Merged({high, low, again}, {8, 0, 8}, 2, 10);
   ExpectTriples(merged.triples, {1, 0, 2}, {2, 8, 8}, {2, 1, 3});
 }
 
-// The same row and sample, with nothing between them.
+// Triples of the same row and sample become one if no other triple is between them.
 TEST(Sort, EqualNeighboursBecomeOneTriple) {
   const Triples first = Triples{{0, 1, 0}, {3, 3, 3}, {1, 2, 4}};
   const Triples second = Triples{{0, 0}, {3, 5}, {8, 16}};
@@ -48,7 +49,7 @@ TEST(Sort, EqualNeighboursBecomeOneTriple) {
                 {1, 2, 12, 16});
 }
 
-// Rows of up to 31 bits, against a stable sort.
+// Compares with std::stable_sort for rows of up to 31 bits.
 TEST(Sort, SortsAreStable) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(60); ++round) {
@@ -68,7 +69,7 @@ TEST(Sort, SortsAreStable) {
   }
 }
 
-TEST(Sort, BrokenTriplesAreRefused) {
+TEST(Sort, InvalidTriplesAreRefused) {
   const auto refuse = [](const Triples& triples, const char* words) {
     ShardedTriples merged;
     EXPECT_ERROR(MergeFeatures({triples.view(), triples.view()}, {0, 4}, 2, 10, &merged),
@@ -81,8 +82,8 @@ TEST(Sort, BrokenTriplesAreRefused) {
   refuse(Triples{{0}, {-1}, {1}}, "number 0 is -1");
 }
 
-// Ordered by shard, and within each in the order of the sort. Rows are positions in their
-// shard.
+// Triples are in the order of shards, and within a shard in the order of the sort. Rows are
+// positions in their shard.
 TEST(Sort, TriplesArePartitionedByShard) {
   const ShardedTriples merged =
       Merged({Triples{{5, 4, 6, 7}, {0, 3, 2, 1}, {1, 2, 3, 4}}}, {0}, 2, 4);

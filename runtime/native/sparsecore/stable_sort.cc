@@ -5,7 +5,7 @@
 
 namespace opwright::sparsecore {
 
-// A radix sort that leaves out the digits that are zero in all keys.
+// This is a radix sort. It skips digits that are zero in all keys.
 void SortByKey(std::vector<uint64_t>* items) {
   constexpr int kBits = 11;
   uint64_t largest = 0;

@@ -1,4 +1,4 @@
-// A stable sort of int32 keys that are not negative.
+// A stable sort of non-negative int32 keys.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 
 namespace opwright::sparsecore {
 
-// A key in the upper half and its position in the lower half.
+// Returns a value with the key in the upper half and the position in the lower half.
 inline uint64_t KeyAndPosition(int32_t key, int64_t position) {
   return (static_cast<uint64_t>(key) << 32) | static_cast<uint64_t>(position);
 }
 
-// Sorts by key. Equal keys keep their order.
+// Sorts by key. Items with equal keys keep their order.
 void SortByKey(std::vector<uint64_t>* items);
 
-// The positions of keys, by ascending key, in groups of equal keys.
+// The positions of keys in ascending order of keys, in groups of equal keys.
 struct Groups {
-  std::vector<int32_t> order;   // Positions; those of equal keys ascend.
-  std::vector<int64_t> begins;  // [groups + 1], into `order`.
+  std::vector<int32_t> order;   // Positions. Those of equal keys are in ascending order.
+  std::vector<int64_t> begins;  // The first element of each group in `order`, [groups + 1].
 
   int64_t size() const { return static_cast<int64_t>(begins.size()) - 1; }
 };

@@ -1,8 +1,9 @@
-// The sparse matrix of a batch, as SparseCores take it.
+// The sparse matrix of a batch, in the form that SparseCores read.
 //
-// Its entries are triples (sample, row, gain): the activations of a sample are the sum of its
-// triples' rows, each times its gain. Row r of a table lies in shard r % shards at r / shards.
-// Each SparseCore of a chip holds one shard and has a contiguous part of the chip's samples.
+// Each nonzero of the matrix is a triple (sample, row, gain). The activations of a sample are
+// the sum of gain * row over its triples. Row r of a table is in shard r % shards at position r
+// / shards. Each SparseCore of a chip has one shard and a contiguous part of the chip's
+// samples.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace opwright::sparsecore {
 
-// Samples, rows and positions of triples are int32.
+// The samples, rows and positions of triples are int32.
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 struct TriplesView {

@@ -23,7 +23,7 @@ using embedding::UpdateCall;
 
 namespace {
 
-// What the updates of all threads read. Groups are the triples of one row each.
+// The data that all threads read. A group is the triples of one row.
 struct Update {
   const Triples& triples;
   const Groups groups;
@@ -32,7 +32,7 @@ struct Update {
   const Hyper& hyper;
   float* const* tables;
   const OptimizerTraits& traits;
-  const int64_t parts;  // The weights and the slots.
+  const int64_t parts;  // The number of arrays of a row: the weights and the slots.
   const RowKernels& kernels;
   void (*const apply)(const UpdateCall&);
 
@@ -40,8 +40,9 @@ struct Update {
   Range range(int64_t part) const { return traits.range(part - 1); }
 };
 
-// Updates some rows at a time. The kernels take a row's slots next to its weights, but here
-// each slot has a table of its own: rows are copied to a buffer, updated there and copied back.
+// Updates a few rows at a time. The kernels read a row's slots next to its weights, but here
+// each slot has its own table. Rows are therefore copied to a buffer, updated there and copied
+// back.
 class RowUpdater {
  public:
   explicit RowUpdater(const Update& update)
@@ -54,15 +55,15 @@ class RowUpdater {
     for (int64_t i = 0; i < max_rows_; ++i) rows_[i] = i;
   }
 
-  // Updates the rows of groups first to last - 1. Sets `refused` if a value is outside its
-  // range, and stops if it is set. The tables keep the rows that hold such a value.
+  // Updates the rows of the groups `first` to `last` - 1. If a value is outside its range, sets
+  // `refused` and does not copy the rows with such a value back. Stops when `refused` is set.
   void Run(int64_t first, int64_t last, std::atomic<bool>* refused) {
     for (int64_t group = first; group < last; group += max_rows_) {
       const int64_t count = std::min(max_rows_, last - group);
       ForEachPart(group, count, [this](const float* row, float* copy) {
         std::copy_n(row, update_.width, copy);
       });
-      // The rows are checked here because they are in the cache.
+      // The rows are checked here because the buffer is in the cache now.
       if (!AreInRange(count)) *refused = true;
       if (*refused) return;
       Apply(group, count);
@@ -75,7 +76,7 @@ class RowUpdater {
  private:
   int64_t stride() const { return update_.parts * update_.width; }
 
-  // Calls visit(row of a table, its copy in the buffer).
+  // Calls visit(row of a table, copy of the row in the buffer).
   template <class Visit>
   void ForEachPart(int64_t group, int64_t count, const Visit& visit) {
     for (int64_t i = 0; i < count; ++i) {
@@ -125,12 +126,13 @@ class RowUpdater {
   const int64_t max_rows_;
   std::vector<float> buffer_;  // [max_rows, parts, width]
   std::vector<double> sum_;
-  std::vector<int64_t> rows_;  // Of the buffer: 0, 1, ...
+  std::vector<int64_t> rows_;  // Row numbers in the buffer: 0, 1, ...
   std::vector<int32_t> offsets_;
   std::vector<Contribution> contributions_;
 };
 
-// The first value outside its range. The tables still have it: such rows are not copied back.
+// Returns the first value that is outside its range. The tables still contain it, because rows
+// with such a value are not copied back.
 RowError FindError(const Update& update) {
   for (int64_t group = 0; group < update.groups.size(); ++group) {
     const int64_t row = update.row(group);
@@ -143,7 +145,8 @@ RowError FindError(const Update& update) {
       }
     }
   }
-  return {};  // Another thread has written to the tables.
+  // No value is found if another thread has written to the tables in the meantime.
+  return {};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Updates: an optimizer's step for the rows of a table.
+// Updates apply one step of an optimizer to the rows of a table.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,25 @@
 
 namespace opwright::sparsecore {
 
-// A value of a row that is outside its range. `table` 0 is the weights, then come the slots.
+// A value in a row that is outside its valid range. `table` 0 means the weights. Larger values
+// mean the slots.
 struct RowError {
   int64_t table = 0, row = 0, column = 0;
   float value = 0;
   embedding::Range range = embedding::Range::kFinite;
 };
 
-// Applies the optimizer to each row of the triples, with the sum of gain * gradients[sample].
-// `tables` are the table and the optimizer's slots, of [rows, width] each; `gradients` is
-// [samples, width]. If it returns an error, only some of the other rows are updated.
+// Applies the optimizer to each row of the triples. The row's gradient is the sum of gain *
+// gradients[sample]. `tables` contains the table and then the optimizer's slots, [rows, width]
+// each. `gradients` is [samples, width]. If the function returns an error, an unspecified part
+// of the other rows is updated.
 [[nodiscard]] std::optional<RowError> UpdateRows(const Triples& triples, const float* gradients,
                                                  int64_t width, embedding::Optimizer optimizer,
                                                  const embedding::Hyper& hyper,
                                                  float* const* tables, ExecutionContext& exec);
 
-// Triples that give row indices[i] the gradient i. Of equal indices the last one counts.
+// Returns triples that give row indices[i] the gradient i. If indices are equal, only the last
+// one counts.
 Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
                      Triples* triples);
 

@@ -18,8 +18,8 @@ using embedding::Range;
 
 namespace {
 
-// Every optimizer, with triples in any order, against its rule on sums in double.
-TEST(Update, UpdatesFollowTheRules) {
+// Compares every optimizer with its rule on sums in double. The triples are in any order.
+TEST(Update, UpdatesMatchTheRules) {
   Pool pool(3);
   embedding::ForEachIsa([&] {
     PoolContext exec(pool);
@@ -79,7 +79,7 @@ TEST(Update, ValuesOutOfRangeAreReported) {
     return UpdateRows(Triples{{0}, {row}, {1}}, gradients.data(), 3, Optimizer::kAdagrad, hyper,
                       tables, exec);
   };
-  EXPECT(!update(1));  // Rows that are not updated may hold anything.
+  EXPECT(!update(1));  // Rows that are not updated may contain any value.
   const auto wrong = update(2);
   EXPECT(wrong.has_value());
   EXPECT(wrong->table == 1 && wrong->row == 2 && wrong->column == 1);
@@ -87,7 +87,7 @@ TEST(Update, ValuesOutOfRangeAreReported) {
   EXPECT_EQ(wrong->range, Range::kNotNegative);
 }
 
-TEST(Update, OfEqualIndicesTheLastOneCounts) {
+TEST(Update, LastOfEqualIndicesCounts) {
   const Ints indices = {4, 2, 4, 0, 2};
   Triples triples;
   EXPECT_OK(RowsToTriples(indices.data(), 5, 5, &triples));

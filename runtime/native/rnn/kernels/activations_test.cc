@@ -1,5 +1,5 @@
-// Activations through cells that show them without other operations. A GRU saves r, which is a
-// sigmoid. A tanh cell outputs a tanh. Both are in the type of computation.
+// Tests activations through cells whose results are activations. A GRU saves r, which is a
+// sigmoid. A tanh cell outputs a tanh. Both results are in the type of computation.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@ std::vector<S> Apply(const Kernels<S>& kernels, Function function, std::vector<S
   for (size_t first = 0; first < count; first += used) {
     const size_t present = std::min(used, count - first);
     std::vector<S> preactivations(4 * lanes), h(4 * lanes), gates(4 * lanes), zeros(4 * lanes);
-    // A GRU's r is the second of the four vectors.
+    // The pre-activations of a GRU's r are the second of the four vectors.
     S* const to = preactivations.data() + (function == Function::kSigmoid ? lanes : 0);
     std::copy_n(x.begin() + static_cast<int64_t>(first), present, to);
     CellForwardArgs<S> cell{};
@@ -46,12 +46,12 @@ std::vector<S> Apply(const Kernels<S>& kernels, Function function, std::vector<S
 
 double Exact(Function function, double x) {
   if (function == Function::kTanh) return std::tanh(x);
-  // e^x / (1 + e^x) is exact where e^-x overflows in 1 / (1 + e^-x).
+  // For negative x, e^x / (1 + e^x) is exact, while e^-x in 1 / (1 + e^-x) may overflow.
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// The error in units in the last place of the exact value. Subnormal results count as the
-// smallest normal number.
+// Returns the error in units in the last place of the exact value. A subnormal value counts as
+// the smallest normal number.
 template <class S>
 double UlpsFrom(S found, double exact) {
   const double size =
@@ -60,7 +60,8 @@ double UlpsFrom(S found, double exact) {
   return std::abs(static_cast<double>(found) - exact) / ulp;
 }
 
-// Values evenly over the range where the function changes, and over all exponents.
+// Returns values spread evenly over the range where the function changes, and values of all
+// exponents.
 template <class S>
 std::vector<S> Arguments(double limit) {
   Random random{testing::Seed()};
@@ -92,7 +93,7 @@ void CheckUlps(Function function, double limit, double bound) {
   });
 }
 
-// The reference for double is rounded too, which is one bit of the error.
+// The reference for double is also rounded, which adds up to one unit to the error.
 TEST(Activations, SigmoidOfFloatInUlps) { CheckUlps<float>(Function::kSigmoid, 80, 3); }
 TEST(Activations, SigmoidOfDoubleInUlps) { CheckUlps<double>(Function::kSigmoid, 700, 4); }
 TEST(Activations, TanhOfFloatInUlps) { CheckUlps<float>(Function::kTanh, 15, 3); }

@@ -10,12 +10,13 @@ namespace {
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// A step of one unit, from the formulas, in double. Pre-activations are in the order of a
-// panel's vectors: LSTM i, f, g, o; GRU W_n x, r, z, R_n h; plain cells have one.
+// One step of one unit, computed by the formulas in double. Pre-activations are in the order of
+// a panel's vectors: LSTM i, f, g, o; GRU W_n x, r, z, R_n h. Plain cells have one
+// pre-activation.
 struct Unit {
   double a[4] = {};
   double h_before = 0, c_before = 0;
-  // Forward:
+  // Results of the forward pass.
   double h = 0, c = 0, saved[4] = {};
 
   void Forward(Cell cell) {
@@ -33,7 +34,8 @@ struct Unit {
     }
   }
 
-  // The derivative of the loss, which has given weights for h and c, by finite differences.
+  // Returns a loss: the new h and c, weighted by dh and dc. The derivative is a finite
+  // difference of it.
   double Loss(Cell cell, double dh, double dc) const {
     Unit moved = *this;
     moved.Forward(cell);
@@ -53,7 +55,7 @@ struct Unit {
       member(unit) += by;
       return unit.Loss(cell, dh, dc);
     };
-    // Of fourth order, with an error below 1e-14.
+    // This difference is of fourth order. Its error is below 1e-14.
     return (8 * (loss(kStep) - loss(-kStep)) - (loss(2 * kStep) - loss(-2 * kStep))) /
            (12 * kStep);
   }
@@ -64,8 +66,8 @@ double Wide(T value) {
   return static_cast<double>(Load(value));
 }
 
-// A panel of one step with units and padding, and rows in another order than their states. All
-// elements outside the panel have a value that must stay.
+// A panel of one step, with units and padding. The order of the rows differs from the order of
+// their states. All elements outside the panel have a value that the kernels must not change.
 template <class T>
 struct Panel {
   using S = Compute<T>;
@@ -104,7 +106,7 @@ struct Panel {
   }
 
   bool gated() const { return cell == Cell::kLstm || cell == Cell::kGru; }
-  // The element of row r in an array with rows by state_row.
+  // Returns the element of row r in an array that is indexed by state_row.
   template <class X>
   X& At(std::vector<X>& array, int64_t r, int64_t unit) {
     return array[static_cast<size_t>(state_row[static_cast<size_t>(r)] * ld + unit)];
@@ -146,7 +148,7 @@ struct Panel {
     kernels.cell_forward(args);
   }
 
-  // The backward pass of a forward pass that saved its values.
+  // Runs the backward pass, from the values that the forward pass saved.
   void Backward(const std::vector<S>& dh, std::vector<S>* dh_before, std::vector<S>* dc,
                 std::vector<S>* grads) {
     const auto h_rows = StateRows(h_before), c_rows = StateRows(c_before);
@@ -174,7 +176,8 @@ struct Panel {
     kernels.cell_backward(args);
   }
 
-  // Previous states in the storage type, by row. They begin at the first unit of the layer.
+  // Returns the previous states in the storage type, by row. A row begins at the first unit of
+  // the layer.
   std::vector<std::vector<T>> StateRows(std::vector<S>& from) {
     std::vector<std::vector<T>> made(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {
@@ -228,7 +231,7 @@ void CheckForward(Cell cell) {
             EXPECT_NEAR(Wide(panel.At(panel.cells, r, unit)), wanted.c, 2 * stored);
           }
         }
-        // Elements past the units belong to another panel.
+        // Elements past the panel's units belong to another panel.
         for (int64_t unit = panel.units; unit < panel.ld; ++unit) {
           EXPECT_EQ(Wide(panel.At(panel.y, r, unit)), panel.kUntouched);
           EXPECT_EQ(Wide(panel.At(panel.cells, r, unit)), panel.kUntouched);
@@ -247,15 +250,16 @@ TEST(Cell, GruForward) { CheckForward(Cell::kGru); }
 TEST(Cell, TanhForward) { CheckForward(Cell::kTanh); }
 TEST(Cell, ReluForward) { CheckForward(Cell::kRelu); }
 
-// Against finite differences of the forward formulas, so no derivative is written here.
+// Compares with finite differences of the forward formulas, so the test needs no formulas of
+// derivatives.
 void CheckBackward(Cell cell) {
   ForEachPanel(cell, [&](auto& panel, Random& random) {
     using T = std::decay_t<decltype(panel.y[0])>;
     using S = Compute<T>;
-    // A few roundings of the saved values in T, which are at most about 2.
+    // The tolerance is a few roundings in T of the saved values, which are at most about 2.
     const double tolerance = 1e-8 + 32 * EpsilonOf<S>() + 16 * EpsilonOf<T>();
     const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-    // A ReLU has no derivative at zero, but a finite difference has a value there.
+    // A ReLU has no derivative at zero, where a finite difference does have a value.
     for (S& a : panel.preactivations) {
       if (std::abs(a) < S(0.01)) a = S(0.25);
     }
@@ -276,7 +280,7 @@ void CheckBackward(Cell cell) {
           EXPECT_NEAR(panel.Preactivation(grads, r, v, unit),
                       wanted.GateDerivative(cell, of_h, of_c, v), tolerance);
         }
-        // The part that does not pass through the gates.
+        // dh_before is the part that does not pass through the gates.
         EXPECT_NEAR(dh_before[state], wanted.Derivative(cell, of_h, of_c, &Unit::h_before),
                     tolerance);
         if (cell == Cell::kLstm) {

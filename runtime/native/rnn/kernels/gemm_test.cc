@@ -9,7 +9,7 @@
 namespace opwright::rnn {
 namespace {
 
-// A sum in double, and the largest error of the same sum in S, in any order: each product and
+// A sum in double, and the largest error of the same sum in S in any order. Each product and
 // each addition rounds once.
 template <class S>
 struct Sum {
@@ -25,8 +25,9 @@ struct Sum {
   double tolerance() const { return static_cast<double>(terms + 1) * sizes * EpsilonOf<S>(); }
 };
 
-// C += A B by a kernel of `vectors` vectors and by the definition. Rows of A are pointers, and
-// rows of C may have indices in any order. Columns next to the panel must not change.
+// Compares C += A B, by a kernel with `vectors` vectors, with the definition. Rows of A are
+// pointers, and the rows of C may be indexed in any order. Columns next to the panel must not
+// change.
 template <class T>
 void CheckGemm(const Kernels<T>& kernels, int64_t rows, int64_t runs, int64_t run, int vectors,
                bool scattered, int64_t offset, Random& random) {
@@ -81,7 +82,7 @@ void CheckGemm(const Kernels<T>& kernels, int64_t rows, int64_t runs, int64_t ru
   }
 }
 
-// The same for C += A^T B.
+// Compares C += A^T B in the same way.
 template <class T>
 void CheckGemmTransposedA(const Kernels<T>& kernels, int64_t rows, int64_t depth, int vectors,
                           int64_t offset, Random& random) {
@@ -126,7 +127,8 @@ void CheckGemmTransposedA(const Kernels<T>& kernels, int64_t rows, int64_t depth
   }
 }
 
-// Every number of rows with a different division into tiles, for every number of vectors.
+// Tests every number of rows that is divided into tiles in a different way, for every number of
+// vectors.
 TEST(Gemm, EveryTileAtEveryWidth) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -155,7 +157,7 @@ TEST(Gemm, OddDepthsAndMisalignedRows) {
   });
 }
 
-// Rows of A in parts that are not contiguous, like panels of gradients.
+// Rows of A consist of runs that are not contiguous, like panels of gradients.
 TEST(Gemm, RowsInRuns) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -197,7 +199,7 @@ TEST(Gemm, TransposedAOddDepths) {
   });
 }
 
-// Depths of several blocks, with panels that are split.
+// Tests depths of several blocks, with panels that are split.
 TEST(Gemm, TransposedADepthsInBlocks) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -210,7 +212,7 @@ TEST(Gemm, TransposedADepthsInBlocks) {
   });
 }
 
-// The sum for a gradient of a bias, and the initial value of a product.
+// sum_rows computes the gradient of a bias. fill sets the initial value of a product.
 TEST(Gemm, RowsAreFilledAndSummed) {
   ForEachType([](auto type) {
     using T = decltype(type);

@@ -7,7 +7,7 @@
 namespace opwright::rnn {
 namespace {
 
-// out += W x, from weights in the storage type, by a kernel and by the definition.
+// Compares out += W x, by a kernel with weights in the storage type, with the definition.
 template <class T>
 void CheckGemv(const Kernels<T>& kernels, int64_t rows, int64_t columns, int64_t offset,
                Random& random) {
@@ -47,7 +47,7 @@ TEST(Gemv, OddColumns) {
   });
 }
 
-// Fewer rows than lanes, as many, and more.
+// Tests fewer rows than lanes, as many rows as lanes, and more.
 TEST(Gemv, OddRows) {
   ForEachGemv([](const auto& kernels, Random& random) {
     for (int64_t rows = 0; rows <= 35; ++rows) {

@@ -1,5 +1,6 @@
-// What the tests of inner loops share: every kernel set that this processor supports, at every
-// width, and arrays without slack that are only aligned to an element.
+// Helpers for tests of inner loops. They visit every kernel set that this processor supports,
+// at every width. They provide arrays that end with their memory and are aligned only to an
+// element.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace opwright::rnn {
 
 constexpr const char* kIsas[] = {"portable", "avx2", "avx512"};
 
-// Calls visit(name) for each instruction set of this processor, while it is the current one.
+// Calls visit(name) for each instruction set of this processor. During the call it is the
+// current instruction set.
 template <class Visit>
 void ForEachIsa(const Visit& visit) {
   struct Restore {
@@ -30,8 +32,8 @@ void ForEachIsa(const Visit& visit) {
   }
 }
 
-// Calls visit(kernels) for each instruction set and each width of its vectors. A failure names
-// both.
+// Calls visit(kernels) for each instruction set and each width of its vectors. The message of a
+// failure names both.
 template <class T, class Visit>
 void ForEachKernels(const Visit& visit) {
   ForEachIsa([&](const char* isa) {
@@ -48,7 +50,7 @@ void ForEachKernels(const Visit& visit) {
   });
 }
 
-// Calls visit(T()) for each type of storage.
+// Calls visit(T()) for each storage type T.
 template <class Visit>
 void ForEachType(const Visit& visit) {
   visit(float());
@@ -57,7 +59,7 @@ void ForEachType(const Visit& visit) {
   visit(BFloat16());
 }
 
-// One unit in the last place of values around 1.
+// Returns one unit in the last place of values around 1.
 template <class T>
 double EpsilonOf() {
   if constexpr (std::is_same_v<T, Half>) return 0x1p-10;
@@ -66,7 +68,7 @@ double EpsilonOf() {
   return std::numeric_limits<double>::epsilon();
 }
 
-// Values between -scale / 2 and scale / 2.
+// Returns random values between -scale / 2 and scale / 2.
 template <class T>
 std::vector<T> Draw(Random& random, int64_t size, double scale = 1) {
   std::vector<T> values(static_cast<size_t>(size));
@@ -74,7 +76,8 @@ std::vector<T> Draw(Random& random, int64_t size, double scale = 1) {
   return values;
 }
 
-// An array that begins some elements after an aligned address and ends with its memory.
+// An array that begins `offset` elements after an aligned address and ends where its memory
+// ends.
 template <class T>
 class Misaligned {
  public:

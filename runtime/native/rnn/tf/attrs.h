@@ -1,5 +1,5 @@
-// What the kernels of the CudnnRNN ops share: their attrs, and the base type for each of
-// TensorFlow's element types.
+// The attrs of the CudnnRNN ops, and the mapping from TensorFlow's element types to the types
+// of base/.
 #pragma once
 
 #include <string>
@@ -69,8 +69,8 @@ class RnnAttrs {
   int64_t dirs() const { return bidirectional_ ? 2 : 1; }
   float dropout() const { return dropout_; }
   uint64_t seed() const { return seed_; }
-  // Whether each call draws the dropout masks of the first call. The environment variable is
-  // TensorFlow's, whose GPU kernels read it too.
+  // Returns whether every call draws the dropout masks of the first call. TensorFlow defines
+  // the environment variable, and its GPU kernels read it too.
   bool resets_dropout() const { return resets_dropout_; }
 
   StackSpec MakeStack(int64_t layers, int64_t units, int64_t input_size) const {

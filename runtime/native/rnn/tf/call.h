@@ -1,5 +1,5 @@
-// Reads and checks a call of the CudnnRNN ops, from shapes alone, so that the kernels of all
-// devices give the same errors.
+// Reads and checks a call of the CudnnRNN ops. The checks depend only on shapes, so that the
+// kernels of all devices give the same errors.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace opwright::rnn {
 
-// An expected shape. It may be larger than any tensor.
+// An expected shape. It may have more elements than a tensor can have.
 using Dims = absl::InlinedVector<int64_t, 3>;
 
 inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& given,
@@ -29,7 +29,8 @@ inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& 
                            given.DebugString());
 }
 
-// Sets `full` to whether every sequence has all steps.
+// Checks that each length is between 0 and time. Sets `full` to whether every sequence has all
+// steps.
 inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
                                  bool* full) {
   *full = true;
@@ -44,15 +45,17 @@ inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSp
   return absl::OkStatus();
 }
 
-// The functions take `shape(i)`, the shape of input i.
+// The call of one op version. The parameter `shape` of the functions is callable: shape(i)
+// returns the shape of input i.
 template <int kVersion>
 class RnnCall {
  public:
   using TensorShape = tensorflow::TensorShape;
 
-  static constexpr int kLengths = 4;  // The input, in version 3.
-  // The first of the inputs that only the backward op has: output, output_h, output_c, the
-  // gradients of these three, reserve_space.
+  // The index of the input sequence_lengths, which only version 3 has.
+  static constexpr int kLengths = 4;
+  // The index of the first input that only the backward op has. These inputs are output,
+  // output_h, output_c, the gradients of these three, and reserve_space.
   static constexpr int kOutput = kVersion == 3 ? 5 : 4;
   static constexpr int kReserve = kOutput + 6;
 
@@ -65,7 +68,7 @@ class RnnCall {
   bool lstm() const { return attrs_.cell() == Cell::kLstm; }
   bool resets_dropout() const { return attrs_.resets_dropout(); }
 
-  // Reads the inputs that forward and backward ops share into a configuration.
+  // Reads the configuration from the inputs that forward and backward ops share.
   template <class Shape>
   absl::Status Configure(const Shape& shape, bool training, CallSpec* spec) const {
     const TensorShape input = shape(0), input_h = shape(1), input_c = shape(2);
@@ -129,7 +132,7 @@ class RnnCall {
     return CheckShape("sequence_lengths", shape(kLengths), {spec.batch});
   }
 
-  // Checks the other inputs of the backward op. The reserve has `reserved` elements.
+  // Checks the other inputs of the backward op. The reserve must have `reserved` elements.
   template <class Shape>
   absl::Status CheckBackward(const Shape& shape, const CallSpec& spec, int64_t reserved) const {
     static constexpr const char* kNames[] = {
@@ -153,7 +156,8 @@ class RnnCall {
     return absl::OkStatus();
   }
 
-  // The shape of a state tensor. The elements always lie as [layers * dirs, batch, size].
+  // Returns the shape of a state tensor. The elements lie as [layers * dirs, batch, size] for
+  // both values of time_major.
   Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
     return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
   }
@@ -161,7 +165,7 @@ class RnnCall {
     return time_major_ ? Dims{spec.time, spec.batch, spec.width()}
                        : Dims{spec.batch, spec.time, spec.width()};
   }
-  // The shape of the unused output host_reserved of versions 2 and 3.
+  // Returns the shape of the output host_reserved of versions 2 and 3, which is not used.
   TensorShape HostReservedShape(bool training) const {
     return kVersion == 2 && training ? TensorShape({2}) : TensorShape({});
   }

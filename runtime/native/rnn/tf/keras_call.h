@@ -1,4 +1,4 @@
-// Reads and checks a call of OpwrightKerasRNN, from shapes alone.
+// Reads and checks a call of OpwrightKerasRNN. The checks depend only on shapes.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace opwright::rnn {
 
-// The inputs, in their order.
+// The inputs in the order of the op.
 enum KerasInput { kX, kH, kC, kKernel, kRecurrentKernel, kBias, kSequenceLengths };
 
 class KerasCall {
@@ -25,8 +25,8 @@ class KerasCall {
 
   bool lstm() const { return cell_ == Cell::kLstm; }
 
-  // Accepts an empty batch, which the caller has to handle. All other fields of `spec` are
-  // valid.
+  // Accepts an empty batch, which the caller must handle. All fields of `spec` other than the
+  // batch are then valid.
   template <class Shape>
   absl::Status Configure(const Shape& shape, CallSpec* spec, int64_t* biases) const {
     const TensorShape input = shape(kX), kernel = shape(kKernel);

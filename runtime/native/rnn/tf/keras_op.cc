@@ -1,6 +1,6 @@
-// OpwrightKerasRNN: a layer of Keras in inference, with Keras's own weights. The CudnnRNN ops
-// take weights as one vector. For a large layer, making that vector takes as long as the layer
-// itself. This op finds the packed weights of its last call in the cache.
+// OpwrightKerasRNN runs a layer of Keras in inference with Keras's own weights. The CudnnRNN
+// ops need the weights as one vector. For a large layer, creating that vector takes as long as
+// the layer itself. This op finds the packed weights of its last call in the cache.
 #include <vector>
 
 #include "base/tf/device_context.h"
@@ -37,7 +37,7 @@ absl::Status InferShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// Only an lstm uses input_c and output_c. For others input_c is ignored, and output_c is 0.
+// Only an LSTM uses input_c and output_c. Other cells ignore input_c and set output_c to 0.
 REGISTER_OP("OpwrightKerasRNN")
     .Input("input: T")             // [batch, time, size]
     .Input("input_h: T")           // [batch, units]
@@ -63,7 +63,7 @@ class KerasOp : public OpKernel {
     KerasWeights<Core<T>> weights;
     OP_REQUIRES_OK(context, call_.Configure([&](int i) { return context->input(i).shape(); },
                                             &spec, &weights.biases));
-    // Copied, so that no other thread can change them after the check.
+    // The lengths are copied, so that no other thread can change them after the check.
     const auto given = context->input(kSequenceLengths).template flat<int32_t>();
     std::vector<int32_t> lengths(given.data(), given.data() + given.size());
     bool full;

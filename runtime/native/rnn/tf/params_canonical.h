@@ -1,4 +1,4 @@
-// What the parameter ops share: the shapes of canonical tensors, and their number.
+// Checks that the parameter ops share: the shapes and the number of canonical tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace opwright::rnn {
 
-// The inputs that give the sizes of the layers.
+// The names of the inputs that contain the sizes of the layers.
 constexpr const char* kSizeNames[] = {"num_layers", "num_units", "input_size"};
 
 inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
@@ -22,7 +22,8 @@ inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
   return Invalid(kSizeNames[i], "must be a scalar, has the shape " + shape.DebugString());
 }
 
-// A vector may be longer than the parameters, as on a GPU. The rest is not read.
+// The vector may be longer than the parameters, as in TensorFlow's GPU kernels. The additional
+// elements are not read.
 inline absl::Status CheckParams(const StackSpec& stack, const tensorflow::TensorShape& shape) {
   const int64_t size = ParamsSize(stack);
   if (shape.dims() == 1 && shape.dim_size(0) >= size) return absl::OkStatus();
@@ -43,8 +44,8 @@ inline absl::InlinedVector<int64_t, 3> DimsOf(const CanonicalParam& param) {
   return {param.rows, param.columns};
 }
 
-// A tensor of any shape with the right number of elements, as on a GPU: the layers of
-// TensorFlow 1 restore flat tensors.
+// Accepts a tensor of any shape with the right number of elements, as TensorFlow's GPU kernels
+// do. The layers of TensorFlow 1 restore flat tensors.
 inline absl::Status CheckCanonicalParam(const char* name, size_t i, const CanonicalParam& param,
                                         const tensorflow::TensorShape& shape) {
   if (shape.num_elements() == param.size()) return absl::OkStatus();
@@ -54,7 +55,8 @@ inline absl::Status CheckCanonicalParam(const char* name, size_t i, const Canoni
              absl::StrJoin(DimsOf(param), ","), "], has the shape ", shape.DebugString()));
 }
 
-// The numbers of tensors that a conversion has as attrs: V1 has one number, V2 has two.
+// The numbers of tensors, which are attrs of the conversion ops. The first version has one
+// attr, and V2 has two.
 class CanonicalCounts {
  public:
   explicit CanonicalCounts(tensorflow::OpKernelConstruction* context) {
@@ -65,7 +67,8 @@ class CanonicalCounts {
     OP_REQUIRES_OK(context, context->GetAttr(biases_attr_, &biases_));
   }
 
-  // Called before a layout is made, because the number of layers bounds its size.
+  // Call this before a layout is created, because this check bounds the number of layers and so
+  // the size of the layout.
   absl::Status Validate(const StackSpec& stack) const {
     const int64_t stacked = stack.layers * stack.dirs();
     if (weights_ != stacked * WeightsPerLayer(stack)) {

@@ -1,5 +1,5 @@
-// The CudnnRNN parameter ops on the CPU: the number of parameters, and the conversion between
-// the packed vector and canonical tensors.
+// The CudnnRNN parameter ops on the CPU. They compute the number of parameters, and convert
+// between the packed vector and canonical tensors.
 #include <cstring>
 #include <vector>
 
@@ -53,7 +53,7 @@ class ParamsSizeOp : public ParamsOp {
   }
 };
 
-// Base class of both directions of the conversion.
+// The base class of the conversions in both directions.
 class CanonicalOp : public ParamsOp {
  public:
   explicit CanonicalOp(OpKernelConstruction* context) : ParamsOp(context), counts_(context) {}
@@ -74,8 +74,7 @@ class CanonicalToParamsOp : public CanonicalOp {
     StackSpec stack;
     OP_REQUIRES_OK(context, ReadStack(context, &stack));
     OP_REQUIRES_OK(context, CheckCounts(stack));
-    // All tensors are checked before the vector is allocated, because sizes may be arbitrarily
-    // large.
+    // Check all tensors before the vector is allocated, because sizes may be arbitrarily large.
     const std::vector<CanonicalParam> weights = CanonicalWeights(stack),
                                       biases = CanonicalBiases(stack);
     OP_REQUIRES_OK(context, CheckShapes(context, "weights", weights));

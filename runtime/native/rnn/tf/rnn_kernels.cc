@@ -1,5 +1,5 @@
-// CudnnRNN, V2, V3 and their Backprop ops on the CPU. The kernels check arguments and call
-// rnn.h.
+// CudnnRNN, V2, V3 and their Backprop ops on the CPU. The kernels check arguments and call the
+// functions of rnn.h.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -22,7 +22,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The elements of a tensor in base's type; null for an absent tensor.
+// Returns the elements of a tensor in the element type of base/, or null for an absent tensor.
 template <class T>
 const Core<T>* Data(const Tensor& tensor) {
   return static_cast<const Core<T>*>(tensor.data());
@@ -51,8 +51,8 @@ class RnnOp : public OpKernel {
     return call_.Configure(ShapesOf(context), training, spec);
   }
 
-  // Copied, so that no other thread can change them after the check: Forward and Backward do
-  // not check them.
+  // Copies the lengths, so that no other thread can change them after the check. Forward and
+  // Backward do not check them again.
   absl::Status ReadLengths(OpKernelContext* context, const CallSpec& spec,
                            std::vector<int32_t>* lengths) const {
     if (kVersion < 3) return absl::OkStatus();
@@ -114,7 +114,7 @@ class ForwardOp : public RnnOp<kVersion> {
     call.output_h = Data<T>(output_h);
     call.output_c = lstm ? Data<T>(output_c) : nullptr;
     call.reserve = training_ ? Data<T>(reserve) : nullptr;
-    // Only dropout differs from call to call.
+    // Calls have different nonces only with dropout, because nothing else depends on the nonce.
     const bool counts = spec.drops() && !this->call_.resets_dropout();
     call.nonce = counts ? calls_.fetch_add(1) : 0;
     call.cache = &cache_;
@@ -176,7 +176,7 @@ class BackwardOp : public RnnOp<kVersion> {
     call.input_h_backprop = Data<T>(input_h_backprop);
     call.input_c_backprop = lstm ? Data<T>(input_c_backprop) : nullptr;
     call.params_backprop = Data<T>(params_backprop);
-    // Elements past the parameters have no influence, so their gradient is zero.
+    // Elements past the parameters do not affect the outputs, so their gradient is zero.
     const int64_t size = ParamsSize(spec);
     std::fill(call.params_backprop + size,
               call.params_backprop + params_backprop->NumElements(), Core<T>{});

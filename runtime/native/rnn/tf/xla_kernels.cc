@@ -25,7 +25,8 @@ using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
 
-// The name of input i. Lists come last, and their elements share the name of the list.
+// Returns the name of input i. Lists are the last inputs, and all elements of a list have its
+// name.
 std::string NameOf(XlaOpKernelContext* context, int i) {
   const tensorflow::OpDef* def;
   const std::string& op = context->op_kernel().type_string();
@@ -33,8 +34,9 @@ std::string NameOf(XlaOpKernelContext* context, int i) {
   return def->input_arg(std::min(i, def->input_arg_size() - 1)).name();
 }
 
-// Reads the shapes of all inputs. A shape of which XLA knows only a bound is Unimplemented:
-// with that status TensorFlow runs without XLA a node that auto-clustering chose.
+// Reads the shapes of all inputs. If XLA knows only a bound of a shape, the error is
+// Unimplemented. With that status, TensorFlow runs a node that auto-clustering chose without
+// XLA.
 absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
   shapes->resize(context->num_inputs());
   for (int i = 0; i < context->num_inputs(); ++i) {
@@ -49,8 +51,8 @@ absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* s
   return absl::OkStatus();
 }
 
-// Checks lengths that are compile-time constants. A program cannot refuse lengths while it
-// runs, so it clamps them to the range. Sets nothing if all sequences have all steps.
+// Checks lengths that are compile-time constants. Other lengths are clamped to the range,
+// because a program cannot fail while it runs. Sets no lengths if every sequence has all steps.
 absl::Status ReadLengths(XlaOpKernelContext* context, int i, const CallSpec& spec,
                          std::optional<xla::XlaOp>* lengths) {
   std::vector<int64_t> known;
@@ -93,7 +95,7 @@ class XlaRnnOp : public XlaOpKernel {
     return ReadLengths(context, Call::kLengths, *spec, &operands->lengths);
   }
 
-  // A state in the shape of the program, which does not depend on time_major.
+  // Returns a state in the shape of the program, which does not depend on time_major.
   static xla::XlaOp State(XlaOpKernelContext* context, int i, const CallSpec& spec,
                           int64_t size) {
     return xla::Reshape(context->Input(i), {spec.layers * spec.dirs(), spec.batch, size});
@@ -161,7 +163,7 @@ class XlaBackwardOp : public XlaRnnOp<kVersion> {
     context->SetOutput(1, xla::Reshape(made->input_h, shapes[1].dim_sizes()));
     context->SetOutput(2, this->lstm() ? xla::Reshape(made->input_c, shapes[2].dim_sizes())
                                        : xla::Zero(context->builder(), operands.type));
-    // Elements past the parameters have no influence, so their gradient is zero.
+    // Elements past the parameters do not affect the outputs, so their gradient is zero.
     const int64_t rest = shapes[3].dim_size(0) - ParamsSize(spec);
     const xla::XlaOp zero = xla::Zero(context->builder(), operands.type);
     context->SetOutput(
@@ -206,7 +208,7 @@ class XlaKerasOp : public XlaOpKernel {
  private:
   static xla::XlaOp Params(XlaOpKernelContext* context, const CallSpec& spec, int64_t biases) {
     std::vector<xla::XlaOp> flat;
-    // Splits a matrix with all gates in each row into its gates.
+    // Splits a matrix whose rows contain all gates into one matrix for each gate.
     const auto append = [&](xla::XlaOp matrix, int64_t columns) {
       for (int64_t i = 0; i < spec.gates(); ++i) {
         const int64_t first = KerasGate(spec.cell, i) * spec.units;
@@ -229,7 +231,7 @@ class XlaKerasOp : public XlaOpKernel {
   const KerasCall call_;
 };
 
-// The parameter ops. The sizes of the layers are constants of the program.
+// The base class of the parameter ops. The sizes of the layers are constants of the program.
 class XlaParamsOp : public XlaOpKernel {
  public:
   explicit XlaParamsOp(OpKernelConstruction* context) : XlaOpKernel(context), attrs_(context) {}
@@ -291,7 +293,7 @@ class XlaCanonicalToParamsOp : public XlaCanonicalOp {
     StackSpec stack;
     OP_REQUIRES_OK(context, ReadStack(context, &shapes, &stack));
     OP_REQUIRES_OK(context, counts_.Validate(stack));
-    // The packed vector has the tensors in this order.
+    // The packed vector contains the tensors in this order.
     std::vector<xla::XlaOp> flat;
     OP_REQUIRES_OK(context, Append(context, "weights", CanonicalWeights(stack), &flat));
     OP_REQUIRES_OK(context, Append(context, "biases", CanonicalBiases(stack), &flat));
@@ -334,9 +336,9 @@ class XlaParamsToCanonicalOp : public XlaCanonicalOp {
   }
 };
 
-// Kernels are registered one by one and not with REGISTER_XLA_OP. They then have a priority,
-// and they also register after XLA's first compilation. There are none for GPUs:
-// auto-clustering would take nodes away from cuDNN.
+// Kernels are registered one by one and not with REGISTER_XLA_OP. In this way they can have a
+// priority, and registration also works after XLA's first compilation. No kernels are
+// registered for GPUs, because auto-clustering would then compile nodes that cuDNN would run.
 #define REGISTER_ON(DEVICE, NAME, OP) \
   OPWRIGHT_REGISTER_KERNEL(NAME, .Device(DEVICE).TypeConstraint("T", kTypes), OP)
 #define REGISTER(NAME, OP)              \
@@ -359,8 +361,8 @@ REGISTER("CudnnRNNCanonicalToParamsV2", XlaCanonicalToParamsOp);
 REGISTER("CudnnRNNParamsToCanonical", XlaParamsToCanonicalOp);
 REGISTER("CudnnRNNParamsToCanonicalV2", XlaParamsToCanonicalOp);
 
-// XLA reads only from its own registry which inputs are compile-time constants. The entries are
-// for a device that does not exist, so that XLA makes no second kernels from them.
+// XLA reads which inputs are compile-time constants only from XlaOpRegistry. The entries are
+// for a device that does not exist, so that XLA creates no second kernels from them.
 const bool kConstantsRegistered = [] {
   const std::vector<std::string> known = tensorflow::XlaOpRegistry::GetAllRegisteredOps();
   for (const char* name :

@@ -50,7 +50,7 @@ class BackwardProgram : Program {
   }
 
  private:
-  // One array of the reserve as sequences: `begin` counts elements.
+  // Returns one array of the reserve as sequences. The array starts at element `begin`.
   XlaOp Saved(int64_t begin, int64_t width) const {
     const int64_t size = time_ * batch_ * width;
     return Steps(xla::SliceInDim(results_.reserve, begin, begin + size, 1, 0), width);
@@ -66,8 +66,8 @@ class BackwardProgram : Program {
     return Saved(reserve_.hidden + layer * time_ * batch_ * spec_.width(), spec_.width());
   }
 
-  // The state before each step of a direction: `first` before the first step of a sequence, and
-  // the state of the previous step in `states` before later steps.
+  // Returns the state before each step of a direction. This is `first` before the first step.
+  // Before later steps it is the state of the previous step in `states`.
   XlaOp Before(int64_t dir, XlaOp states, XlaOp first, int64_t width) const {
     const XlaOp end = xla::Reshape(first, {1, batch_, width});
     if (time_ == 1) return end;
@@ -77,7 +77,8 @@ class BackwardProgram : Program {
     const XlaOp before = Join({rest, end}, 0);
     return operands_.lengths ? BeginAtLengths(before, first, width) : before;
   }
-  // In reverse, sequences begin at their lengths, where the previous state is padding.
+  // In reverse, a sequence begins at its length, where the previous step is padding. There the
+  // state before the step is `first`.
   XlaOp BeginAtLengths(XlaOp before, XlaOp first, int64_t width) const {
     const XlaOp t =
         xla::Iota(builder_, xla::ShapeUtil::MakeShape(xla::S32, {time_, batch_}), 0);
@@ -87,7 +88,7 @@ class BackwardProgram : Program {
                        xla::BroadcastInDim(first, dims, {1, 2}), before);
   }
 
-  // The constants of one direction's loop.
+  // The values that stay constant in the loop over one direction's steps.
   struct Direction {
     LayerWeights weights;
     XlaOp y;         // [time, batch, hidden], in the type of storage.
@@ -115,8 +116,9 @@ class BackwardProgram : Program {
   absl::StatusOr<XlaOp> Layer(int64_t layer, XlaOp dy) {
     const XlaOp output = Output(layer);
     std::vector<Direction> directions;
-    // The loop carries dh, dc and the gradients of the pre-activations and of the projection's
-    // output, for each direction. Fixed are dy, and each direction's weights and saved values.
+    // For each direction, the loop carries dh, dc, and the gradients of the pre-activations and
+    // of the projection's output. The fixed values are dy and each direction's weights and
+    // saved values.
     Ops carried, fixed{dy};
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
       const int64_t pseudo = layer * spec_.dirs() + dir;
@@ -170,7 +172,7 @@ class BackwardProgram : Program {
     return spec_.drops() ? Drop(x, nonce_, layer) : x;
   }
 
-  // The backward pass of one step, for each direction.
+  // Runs the backward pass of one step, for each direction.
   Ops Step(XlaOp step, const Ops& before, const Ops& fixed) const {
     const XlaOp* value = before.data();
     const XlaOp* given = fixed.data();
@@ -202,10 +204,13 @@ class BackwardProgram : Program {
   }
 
   struct CellGradients {
-    XlaOp of_input;   // Of the input's part of the gates' pre-activations.
-    XlaOp of_hidden;  // Of the hidden state's part, which differs for a GRU.
-    XlaOp dc;         // LSTM: of the previous cell state.
-    XlaOp direct;     // GRU: of the previous state, without the part through the gates.
+    XlaOp of_input;  // Gradient of the input's part of the gates' pre-activations.
+    // Gradient of the hidden state's part. It differs from of_input for a GRU.
+    XlaOp of_hidden;
+    XlaOp dc;  // Gradient of the previous cell state, only for an LSTM.
+    // The part of the previous state's gradient that does not pass through the gates, only for
+    // a GRU.
+    XlaOp direct;
   };
 
   CellGradients CellBack(XlaOp t, XlaOp dh, XlaOp dc, const XlaOp** given) const {
@@ -243,8 +248,9 @@ class BackwardProgram : Program {
     return made;
   }
 
-  // Computes the gradients that do not depend on the order of steps, in single products: those
-  // of a direction's parameters, which it appends to weights_ and biases_, and of its input.
+  // Computes the gradients that do not depend on the order of steps, as one product over all
+  // steps each. Appends the gradients of a direction's parameters to weights_ and biases_.
+  // Returns the gradient of its input.
   XlaOp Finish(int64_t layer, int64_t pseudo, const Direction& direction, XlaOp x,
                XlaOp preactivation_grads, XlaOp dprojected) {
     const int64_t in = spec_.layer_input(layer);
@@ -295,8 +301,10 @@ class BackwardProgram : Program {
   const XlaResults results_;
   const XlaResults backprops_;
   XlaOp nonce_;
-  std::vector<Ops> weights_, biases_;  // By pseudo-layer, flat and in order.
-  Ops dh_, dc_;                        // By pseudo-layer.
+  // By pseudo-layer. The parts of one pseudo-layer are flat and in the order of the packed
+  // vector.
+  std::vector<Ops> weights_, biases_;
+  Ops dh_, dc_;  // Indexed by pseudo-layer.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// XLA's builder of programs. TensorFlow 2.18 has it in another folder than later versions. It
-// is the only header of XLA whose place differs between the supported versions.
+// XLA's builder of programs. TensorFlow 2.18 has this header in another folder than later
+// versions. No other header of XLA moved between the supported versions.
 #pragma once
 
 #if __has_include("xla/hlo/builder/xla_builder.h")

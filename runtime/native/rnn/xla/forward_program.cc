@@ -70,8 +70,8 @@ class ForwardProgram : Program {
     return Join(arrays, 0);
   }
 
-  // The part of the gates' pre-activations that does not depend on the previous step, for all
-  // steps.
+  // Computes, for all steps at once, the part of the gates' pre-activations that does not
+  // depend on the previous step.
   XlaOp InputPreactivations(int64_t layer, const LayerWeights& weights, XlaOp x) const {
     XlaOp preactivations;
     if (spec_.has_input_weights(layer)) {
@@ -86,8 +86,8 @@ class ForwardProgram : Program {
 
   absl::StatusOr<XlaOp> Layer(int64_t layer, XlaOp x) {
     if (spec_.drops() && layer > 0) x = Drop(Wide(x), nonce_, layer);
-    // The loop carries y, and for each direction h, c, gates and cells, as far as the cell has
-    // them.
+    // The loop carries y and, for each direction, those of h, c, gates and cells that the cell
+    // has.
     Ops carried{Zeros(type_, {time_, batch_, spec_.width()})}, fixed;
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
       const int64_t pseudo = layer * spec_.dirs() + dir;
@@ -123,7 +123,7 @@ class ForwardProgram : Program {
   bool SavesGates() const { return spec_.training && saved_width() > 0; }
   bool SavesCells() const { return spec_.training && lstm(); }
 
-  // One step of each direction.
+  // Runs one step of each direction.
   Ops Step(XlaOp step, const Ops& before, const Ops& fixed) const {
     const XlaOp* value = before.data();
     const XlaOp* given = fixed.data();
@@ -148,7 +148,8 @@ class ForwardProgram : Program {
         made.c = Where(valid, made.c, c, units_);
         after.push_back(made.c);
       }
-      // Padding is cleared, because a NaN in it times zero would be NaN.
+      // Padding is cleared, because otherwise a NaN in the padding would remain NaN when it is
+      // multiplied by zero.
       if (SavesGates()) {
         const XlaOp saved = Where(valid, made.saved, xla::ZerosLike(made.saved), saved_width());
         after.push_back(Put(*value++, t, 0, Narrow(saved), saved_width()));
@@ -163,9 +164,9 @@ class ForwardProgram : Program {
   }
 
   struct CellStep {
-    XlaOp h;      // Before its projection.
-    XlaOp c;      // LSTM.
-    XlaOp saved;  // As the ReserveLayout has them.
+    XlaOp h;      // Hidden state before the projection.
+    XlaOp c;      // Cell state, only for an LSTM.
+    XlaOp saved;  // The gates that the reserve contains. See ReserveLayout.
   };
 
   CellStep Cells(XlaOp of_input, XlaOp of_hidden, XlaOp h, XlaOp c) const {
@@ -192,8 +193,8 @@ class ForwardProgram : Program {
   }
 
   XlaOp nonce_bytes_, nonce_;
-  Ops h_, c_;                   // By pseudo-layer.
-  Ops gates_, cells_, hidden_;  // For the reserve.
+  Ops h_, c_;                   // Indexed by pseudo-layer.
+  Ops gates_, cells_, hidden_;  // Arrays of the reserve.
 };
 
 }  // namespace

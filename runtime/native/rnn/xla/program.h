@@ -1,9 +1,11 @@
-// A stack of recurrent layers as an XLA program, which computes what rnn/rnn.h computes.
+// A stack of recurrent layers as an XLA program. It computes what the functions of rnn/rnn.h
+// compute.
 //
-// Both functions require a CallSpec that passed Validate, operands of the shapes it implies,
-// and lengths between 0 and time. The states are [layers * directions, batch, size]. Layers,
-// units and sizes are constants of the program; the values of arrays never are. The reserve has
-// the ReserveLayout. Dropout masks are those of the CPU for the same nonce.
+// Both functions require a CallSpec that passed Validate and operands of the shapes that it
+// implies. Lengths are between 0 and time. States are [layers * directions, batch, size]. The
+// numbers of layers, units and other sizes are constants of the program. The values of arrays
+// are not. The reserve has the ReserveLayout. Dropout masks are those of the CPU kernel for the
+// same nonce.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +24,9 @@ struct XlaOperands {
   xla::XlaOp input_h;
   xla::XlaOp input_c;  // LSTM only.
   xla::XlaOp params;
-  std::optional<xla::XlaOp> lengths;  // None: all are `time`.
-  bool resets_dropout =
-      false;  // The masks of every call are those of the CPU kernel's first one.
+  std::optional<xla::XlaOp> lengths;  // If absent, all lengths are `time`.
+  // Whether every call draws the dropout masks of the CPU kernel's first call.
+  bool resets_dropout = false;
 };
 
 struct XlaResults {
@@ -44,8 +46,8 @@ struct XlaGradients {
 absl::StatusOr<XlaResults> BuildForward(const CallSpec& spec, const XlaOperands& operands,
                                         xla::XlaBuilder* builder);
 
-// `results` are those of the forward pass. `backprops` are the gradients of its outputs; their
-// `reserve` is not used.
+// `results` are the results of the forward pass. `backprops` are the gradients of its outputs.
+// The field `reserve` of `backprops` is not used.
 absl::StatusOr<XlaGradients> BuildBackward(const CallSpec& spec, const XlaOperands& operands,
                                            const XlaResults& results,
                                            const XlaResults& backprops,

@@ -1,4 +1,4 @@
-// What the programs of both passes share.
+// The base class of the forward and the backward program.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ using Ops = std::vector<xla::XlaOp>;
 
 // The weights of one layer and direction, in the type of storage.
 struct LayerWeights {
-  xla::XlaOp input;           // [gates * units, layer_input], unless skipped.
+  xla::XlaOp input;           // [gates * units, layer_input]. Absent if skipped.
   xla::XlaOp recurrent;       // [gates * units, hidden]
-  xla::XlaOp projection;      // [projection, units], if there is one.
+  xla::XlaOp projection;      // [projection, units]. Absent without projection.
   xla::XlaOp input_bias;      // [gates * units]
   xla::XlaOp recurrent_bias;  // [gates * units]
 };
 
-// Base class of both passes. Its sequences are [time, batch, width].
+// The base class of both passes. All sequences are [time, batch, width].
 class Program {
  public:
   Program(const CallSpec& spec, const XlaOperands& operands, xla::XlaBuilder* builder)
@@ -55,12 +55,13 @@ class Program {
     return xla::Broadcast(xla::Zero(builder_, type), dims);
   }
 
-  // Converts the caller's layout to [time, batch, width], or back.
+  // Converts a sequence from the caller's layout to [time, batch, width], or back.
   xla::XlaOp Sequence(xla::XlaOp x) const {
     return spec_.time_major ? x : xla::Transpose(x, {1, 0, 2});
   }
 
-  // One pseudo-layer of a state [layers * dirs, batch, size], in the type of computation.
+  // Returns one pseudo-layer of a state [layers * dirs, batch, size], in the type of
+  // computation.
   xla::XlaOp StateOf(xla::XlaOp states, int64_t pseudo, int64_t size) const {
     const xla::XlaOp one = xla::SliceInDim(states, pseudo, pseudo + 1, 1, 0);
     return Wide(xla::Reshape(one, {batch_, size}));
@@ -92,8 +93,9 @@ class Program {
     return weights;
   }
 
-  // The product of a and b, summed over a dimension of each. Devices with matrix units round
-  // operands to bfloat16 at the default precision, which `exact` operands already are.
+  // Returns the product of a and b, summed over one dimension of each. At the default
+  // precision, devices with matrix units round operands to bfloat16. With `exact`, the operands
+  // must already have bfloat16 values, so that rounding changes nothing.
   xla::XlaOp Gemm(xla::XlaOp a, int64_t a_dim, xla::XlaOp b, int64_t b_dim,
                   bool exact = false) const {
     xla::DotDimensionNumbers dims;
@@ -106,7 +108,7 @@ class Program {
     return xla::DotGeneral(Wide(a), Wide(b), dims, &precision);
   }
 
-  // [time, batch, width] as [time * batch, width], and back.
+  // Flat reshapes [time, batch, width] to [time * batch, width]. Steps does the inverse.
   xla::XlaOp Flat(xla::XlaOp x, int64_t width) const {
     return xla::Reshape(x, {time_ * batch_, width});
   }
@@ -114,7 +116,7 @@ class Program {
     return xla::Reshape(x, {time_, batch_, width});
   }
 
-  // Reads or writes one step of a sequence, from a column on.
+  // At reads one step of a sequence, from `column` on. Put writes one.
   xla::XlaOp At(xla::XlaOp sequence, xla::XlaOp t, int64_t column, int64_t width) const {
     const xla::XlaOp zero = xla::ZerosLike(t);
     const xla::XlaOp from = xla::ScalarLike(t, column);
@@ -139,7 +141,8 @@ class Program {
     return gates.size() == 1 ? gates[0] : xla::ConcatInDim(gates[0].builder(), gates, dim);
   }
 
-  // Selects `yes` for sequences that have step t, and `no` for others. Both are [batch, width].
+  // Selects `yes` for sequences that have step t, and `no` for the other sequences. Both are
+  // [batch, width].
   static xla::XlaOp Where(const std::optional<xla::XlaOp>& valid, xla::XlaOp yes, xla::XlaOp no,
                           int64_t batch, int64_t width) {
     if (!valid) return yes;
@@ -149,7 +152,7 @@ class Program {
                    int64_t width) const {
     return Where(valid, yes, no, batch_, width);
   }
-  // Sets the steps past each length to zero.
+  // Sets the steps past the length of each sequence to zero.
   xla::XlaOp ClearPadding(xla::XlaOp sequence, int64_t width) const {
     if (!operands_.lengths) return sequence;
     const xla::XlaOp t =
@@ -159,8 +162,8 @@ class Program {
                        xla::ZerosLike(sequence));
   }
 
-  // Calls `body` for each step from 0 to time - 1 with the values that it returned for the
-  // previous step, and with the fixed values.
+  // Calls `body` for each step from 0 to time - 1. Its arguments are the values that `body`
+  // returned for the previous step, and the fixed values.
   using Body = std::function<Ops(xla::XlaOp step, const Ops& carried, const Ops& fixed)>;
   absl::StatusOr<Ops> Loop(const char* name, const Ops& initial, const Ops& fixed,
                            const Body& body) const {
@@ -182,17 +185,18 @@ class Program {
     return made;
   }
 
-  // The time of a step, in the order of a direction's forward pass.
+  // Returns the time index of a step. Steps are counted in the order of the direction's forward
+  // pass.
   xla::XlaOp TimeOf(int64_t dir, xla::XlaOp step) const {
     return dir == 0 ? step : xla::ScalarLike(step, time_ - 1) - step;
   }
   static std::optional<xla::XlaOp> Valid(bool masked, xla::XlaOp t, const Ops& fixed) {
     if (!masked) return std::nullopt;
-    return xla::Gt(fixed.back(), t);  // Lengths come last.
+    return xla::Gt(fixed.back(), t);  // The lengths are the last fixed value.
   }
 
   // Applies dropout to a layer's input. The mask is a function of the call, the layer and the
-  // element, so that the backward pass computes the same mask.
+  // element, so the backward pass can compute the same mask again.
   xla::XlaOp Drop(xla::XlaOp x, xla::XlaOp nonce, int64_t layer) const {
     const double share = static_cast<double>(spec_.dropout);
     if (share >= 1) return xla::ZerosLike(x);

@@ -1,4 +1,4 @@
-// What the tests of all formats share.
+// Helpers that the tests of all formats share.
 #pragma once
 
 #include <cstdint>

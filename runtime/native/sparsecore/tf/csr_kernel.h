@@ -12,11 +12,12 @@
 
 namespace opwright::sparsecore {
 
-// The number of SparseCores of a device if the op gives none. TPUEmbeddingV2 uses the same
-// number if it cannot query the hardware.
+// The number of SparseCores of a device if the op does not specify it. TPUEmbeddingV2 uses the
+// same number if it cannot query the hardware.
 constexpr int64_t kSparseCoresPerDevice = 4;
 
-// A kernel that reads the buffers of a lookup: the lookup, or its backward pass.
+// The base class of kernels that read the buffers of a lookup: the lookup itself and its
+// backward pass.
 class CsrKernel : public Kernel {
  public:
   explicit CsrKernel(tensorflow::OpKernelConstruction* context)

@@ -54,7 +54,7 @@ class CsrOp : public Kernel {
       return Invalid("id_counts_list", StrCat("there must be one of each list for each of the ",
                                               cores_, " SparseCores, are ", given));
     }
-    // Copied, so that no other thread can change them after the check.
+    // The counts are copied, so that no other thread can change them after the check.
     std::vector<std::vector<int32_t>> counts;
     std::vector<CsrSource> sources;
     for (int i = 0; i < id_counts.size(); ++i) {

@@ -1,4 +1,4 @@
-// What all SparseCore kernels share: checks of shapes, and access to inputs and outputs.
+// Functions that all SparseCore kernels share. They check shapes and access inputs and outputs.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline absl::Status CheckShape(const std::string& name, const tensorflow::Tensor
                            ", has " + tensor.shape().DebugString());
 }
 
-// A kernel that returns its error.
+// A kernel whose Compute returns a status.
 class Kernel : public tensorflow::OpKernel {
  public:
   using tensorflow::OpKernel::OpKernel;
@@ -74,7 +74,8 @@ inline absl::Status SetScalar(tensorflow::OpKernelContext* context, const char* 
   return absl::OkStatus();
 }
 
-// Views of the triples of each list element. `names` are those of the three inputs.
+// Returns views of the triples of each list element. `names` contains the names of the three
+// inputs.
 inline absl::Status ReadTripleLists(const tensorflow::OpInputList& samples,
                                     const tensorflow::OpInputList& rows,
                                     const tensorflow::OpInputList& gains,

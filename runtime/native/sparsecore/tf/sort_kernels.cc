@@ -1,4 +1,4 @@
-// Ops that sort COO tensors by shard, or count what each shard needs.
+// Ops that sort COO tensors by shard, or count the ids and distinct rows of each shard.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -21,7 +21,8 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// A kernel of the features that one SparseCore looks up in one stacked table.
+// The base class of kernels that process the features that one SparseCore looks up in one
+// stacked table.
 class StackedFeaturesKernel : public Kernel {
  public:
   explicit StackedFeaturesKernel(OpKernelConstruction* context)
@@ -79,7 +80,7 @@ class StackedFeaturesKernel : public Kernel {
   int64_t samples() const { return samples_; }
 
  private:
-  // More than any pod has. It bounds the memory for the counts of each shard.
+  // No pod has more shards. This limit bounds the memory for the counts of each shard.
   static constexpr int64_t kMaxShards = 1 << 20;
 
   const int64_t vocabulary_;

@@ -1,4 +1,4 @@
-// The backward passes of lookups, and updates of single rows.
+// Ops that run the backward pass of a lookup, and ops that update single rows.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -29,8 +29,9 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The names that the ops give to the slots and hyperparameters of an optimizer, in the order of
-// OptimizerTraits. A hyperparameter is an attr or an input. Null: these ops do not have it.
+// The names that the ops use for the slots and hyperparameters of an optimizer, in the order of
+// OptimizerTraits. A hyperparameter is an attr or an input. A null name means that the ops do
+// not have it.
 struct ArgNames {
   Optimizer optimizer;
   const char* slots[2];
@@ -65,7 +66,8 @@ constexpr ArgNames kRowNames[] = {
       "multiply_linear_by_learning_rate"}},
 };
 
-// Updates a table and its slots, in place if no other tensor shares their buffers.
+// Updates a table and its slots. They are updated in place if no other tensor shares their
+// buffers.
 class TableUpdate {
  public:
   TableUpdate(OpKernelConstruction* context, const ArgNames& names) : names_(names) {
@@ -92,7 +94,7 @@ class TableUpdate {
                             Number(clip[0]) + " and " + Number(clip[1])));
   }
 
-  // The input `gradients` is [samples of the triples, width].
+  // Applies the optimizer. The input `gradients` is [samples of the triples, width].
   absl::Status Apply(OpKernelContext* context, const Triples& triples,
                      const char* gradients_name) const {
     const Tensor* gradients;
@@ -127,7 +129,7 @@ class TableUpdate {
                                 ", column ", wrong->at % width, " is ", Number(wrong->value)));
   }
 
-  // Adds the hyperparameters that are inputs to those that are attrs.
+  // Adds the hyperparameters that are inputs to the hyperparameters that are attrs.
   absl::Status ReadHyper(OpKernelContext* context, Hyper* hyper) const {
     TF_RETURN_IF_ERROR(ReadScalar(context, "learning_rate", &hyper->learning_rate));
     for (int i = 0; i < kMaxHyper; ++i) {
@@ -139,14 +141,14 @@ class TableUpdate {
     return wrong.empty() ? absl::OkStatus() : Invalid("learning_rate", wrong);
   }
 
-  // Makes outputs of the table and the slots: the inputs' own buffers where possible, or
-  // copies.
+  // Allocates the outputs for the table and the slots. An output reuses the buffer of its input
+  // if possible, or is a copy.
   static absl::Status ForwardTables(OpKernelContext* context,
                                     const std::vector<std::string>& names,
                                     ExecutionContext& exec, std::vector<float*>* tables) {
     const Tensor* table;
     TF_RETURN_IF_ERROR(context->input(names[0], &table));
-    // A copy, because forwarding may release the input.
+    // The shape is copied, because forwarding may release the input.
     const TensorShape shape = table->shape();
     for (const std::string& name : names) {
       const Tensor* tensor;
