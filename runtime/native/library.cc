@@ -1,4 +1,4 @@
-// What native.py calls by name.
+// The functions that native.py calls through ctypes.
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -39,14 +39,16 @@ OPWRIGHT_EXPORT void opwright_embedding_leave_step() { opwright::embedding::Leav
 OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {
   return opwright::embedding::System::Get().Steps();
 }
-// The configuration in use, as many bytes as are said; they stay until the thread asks again.
+// Returns the serialized configuration in use, and its number of bytes in `size`. The bytes are
+// valid until the calling thread calls this function again.
 OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {
   thread_local std::string bytes;
   bytes = opwright::embedding::System::Get().Config();
   *size = static_cast<int64_t>(bytes.size());
   return bytes.data();
 }
-// What embedding_lookup finds without an op; null: nothing, for a reason that the op says.
+// Looks up embeddings without an op. Returns null if this path cannot do the lookup. The caller
+// then calls the op, which reports the reason.
 OPWRIGHT_EXPORT DLManagedTensor* opwright_embedding_lookup(const DLManagedTensor* ids,
                                                            const DLManagedTensor* row_splits,
                                                            const DLManagedTensor* weights,
@@ -64,8 +66,8 @@ OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
   return opwright::embedding::System::Get().Abandon(tell);
 }
 
-// The tasks of the hosts that share tables made from now on, a line each, and which of them
-// this process is; none: it has all rows itself.
+// Sets the hosts that share the tables that are created from now on. `tasks` has one task a
+// line. `own` is the index of this process. Without tasks, this process has all rows.
 OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own,
                                                   double timeout) {
   opwright::embedding::HostTasks hosts;
@@ -75,7 +77,8 @@ OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own
   hosts.timeout = timeout;
   opwright::embedding::System::Get().SetHosts(std::move(hosts));
 }
-// Bytes by channel, then messages, that this host has sent for its tables: `count` numbers.
+// Writes `count` numbers: the bytes by channel that this host has sent for its tables, then the
+// number of messages.
 OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
   const std::vector<int64_t> sent = opwright::embedding::System::Get().Sent();
   for (int64_t i = 0; i < count; ++i) {
@@ -86,7 +89,7 @@ OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
 OPWRIGHT_EXPORT void opwright_set_weight_cache_limit(int64_t bytes) {
   opwright::rnn::WeightCache::SetLimit(bytes);
 }
-// How many there are, their bytes, and the limit.
+// Writes the number of entries of the weight cache, their bytes, and the limit.
 OPWRIGHT_EXPORT void opwright_weight_cache_usage(int64_t* usage) {
   const opwright::rnn::WeightCache::Usage now = opwright::rnn::WeightCache::InUse();
   usage[0] = now.entries;

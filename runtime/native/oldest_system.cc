@@ -1,7 +1,7 @@
-// Replaces symbols of newer C and C++ libraries by those of older ones. The library then
-// loads where TensorFlow does, with glibc 2.27 and the C++ library of GCC 7.
+// Replaces symbols of newer C and C++ libraries by older symbols. The library can then be
+// loaded on every system on which TensorFlow can: glibc 2.27 and the C++ library of GCC 7.
 //
-// The names are hidden: only calls within the library come here.
+// The symbols are hidden, so only calls from within this library use them.
 #include <pthread.h>
 #include <time.h>
 
@@ -13,17 +13,20 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GLIBCXX__)
 #define OPWRIGHT_HIDDEN __attribute__((visibility("hidden")))
 
-// glibc 2.29: the same numbers, without what the older one does to errno.
+// glibc 2.29 has a new version of pow. It returns the same numbers and differs from the old
+// version only in how it sets errno.
 double OlderPow(double base, double exponent);
 __asm__(".symver _Z8OlderPowdd, pow@GLIBC_2.2.5");
 OPWRIGHT_HIDDEN double Pow(double base, double exponent) __asm__("pow");
 double Pow(double base, double exponent) { return OlderPow(base, exponent); }
 
-// glibc 2.32: whether counting needs no atomics; always no here.
+// glibc 2.32 has a variable that is true while reference counts need no atomics. Here it is
+// always false.
 OPWRIGHT_HIDDEN extern char single_threaded __asm__("__libc_single_threaded");
 char single_threaded = 0;
 
-// glibc 2.30: a wait until a time of any clock. Callers read that clock afterwards.
+// glibc 2.30 has a wait with a deadline on any clock. This replacement may wake early, because
+// the deadline is converted to another clock. Callers read their clock afterwards.
 OPWRIGHT_HIDDEN int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                               clockid_t clock,
                               const timespec* until) __asm__("pthread_cond_clockwait");
@@ -45,18 +48,18 @@ int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock
   return pthread_cond_timedwait(condition, mutex, &deadline);
 }
 
-// glibc 2.34: pthread_once, which older ones have in libpthread.
+// glibc 2.34 has moved pthread_once into libc. In older versions it is in libpthread.
 int OlderOnce(pthread_once_t* once, void (*initialize)());
 __asm__(".symver _Z9OlderOncePiPFvvE, pthread_once@GLIBC_2.2.5");
 OPWRIGHT_HIDDEN int Once(pthread_once_t* once, void (*initialize)()) __asm__("pthread_once");
 int Once(pthread_once_t* once, void (*initialize)()) { return OlderOnce(once, initialize); }
 
-// GCC 11: std::__throw_bad_array_new_length.
+// GCC 11 has std::__throw_bad_array_new_length.
 [[noreturn]] OPWRIGHT_HIDDEN void ThrowBadLength() __asm__(
     "_ZSt28__throw_bad_array_new_lengthv");
 void ThrowBadLength() { throw std::bad_array_new_length(); }
 
-// GCC 11 counts an exception_ptr's owners in line, with two members of these.
+// GCC 11 counts the owners of an exception_ptr inline, with these two members.
 void OlderCopy(void* copy,
                const void* original) __asm__("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
 void OlderDestroy(void* pointer) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
@@ -70,7 +73,7 @@ OPWRIGHT_HIDDEN void ReleaseOwner(void* pointer) __asm__(
     "_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
 void ReleaseOwner(void* pointer) { OlderDestroy(pointer); }
 
-// GCC 12: the wait of a condition variable by another version's name.
+// GCC 12 has a new version of std::condition_variable::wait.
 OPWRIGHT_HIDDEN void
 Wait(std::condition_variable* condition, std::unique_lock<std::mutex>* lock) __asm__(
     "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE");

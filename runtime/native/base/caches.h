@@ -8,9 +8,9 @@
 
 namespace opwright {
 
-// Bytes of the largest cache of the first processor, which other processors may share; 0 if
-// Linux does not say. sysconf is not used: in a virtual machine it may count the caches of
-// processors that the machine does not have.
+// Returns the size in bytes of the largest cache of the first processor. Other processors may
+// share this cache. Returns 0 if Linux does not report it. sysconf is not used, because in a
+// virtual machine it may report caches of processors that the machine does not have.
 inline int64_t LargestCache() {
   static const int64_t largest = [] {
     int64_t bytes = 0;

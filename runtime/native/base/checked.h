@@ -1,5 +1,6 @@
-// Arithmetic on sizes that come from outside: attrs, protos, tensors. Code that computes with
-// such a size uses these, and checks for overflow before it uses the result.
+// Arithmetic on sizes that come from outside the library: attrs, protos, tensors. Code that
+// computes with such a size uses these types, and checks for overflow before it uses the
+// result.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace opwright {
 
-// A sum or a product that remembers whether it overflowed int64.
+// The result of sums and products. It records whether any of them overflowed int64.
 class Checked {
  public:
   Checked(int64_t value) : value_(value) {}  // NOLINT: plain integers convert.
@@ -31,12 +32,12 @@ class Checked {
   Checked& operator*=(const Checked& other) { return *this = *this * other; }
 
   bool overflowed() const { return overflowed_; }
-  // Whether nothing overflowed and the value is at most `most`.
+  // Returns whether no operation overflowed and the value is at most `most`.
   bool AtMost(int64_t most) const { return !overflowed_ && value_ <= most; }
-  // Sizes that are computed later from one that fits cannot overflow: bytes, padding to
-  // vectors, two directions.
+  // Returns whether the value is so small that values derived from it cannot overflow, such as
+  // its size in bytes, its padding to vectors, or the total of two directions.
   bool fits() const { return AtMost(std::numeric_limits<int64_t>::max() / 4096); }
-  // Valid only if nothing overflowed.
+  // The value is valid only if no operation overflowed.
   int64_t value() const { return value_; }
 
  private:
@@ -44,7 +45,7 @@ class Checked {
   bool overflowed_ = false;
 };
 
-// Converts `from` to another integer type. Returns whether the value is the same there.
+// Converts `from` to another integer type. Returns whether the value is unchanged.
 template <class To, class From>
 [[nodiscard]] bool Narrow(From from, To* to) {
   static_assert(std::is_integral_v<To> && std::is_integral_v<From>);
@@ -52,19 +53,19 @@ template <class To, class From>
   return static_cast<From>(*to) == from && (*to < To{}) == (from < From{});
 }
 
-// The element of a container at a signed index.
+// Returns the element of a container at a signed index.
 template <class Container>
 decltype(auto) At(Container& container, int64_t index) {
   return container[static_cast<size_t>(index)];
 }
 
-// An array without initial values. Throws std::bad_alloc.
+// Returns an array without initial values. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Uninitialized(int64_t count) {
   return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
 }
 
-// An array of zeros with a signed size. Throws std::bad_alloc.
+// Returns an array of zeros. Its size is signed. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Array(int64_t count) {
   return std::make_unique<T[]>(static_cast<size_t>(count));

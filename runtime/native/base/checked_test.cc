@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// Sums and products of two numbers, against integers of 128 bits.
-TEST(Checked, OverflowIsNoticed) {
+// Compares sums and products of two numbers with 128-bit integers.
+TEST(Checked, OverflowIsDetected) {
   constexpr int64_t kEdges[] = {
       kMin, kMin + 1,         -1,       0,           1, 2, 3, 4096, INT32_MAX,
       kMax, int64_t{1} << 31, kMax / 2, kMax / 2 + 1};
@@ -43,7 +43,7 @@ TEST(Checked, OverflowIsRemembered) {
   EXPECT(!product.fits());
 }
 
-TEST(Checked, WhatFitsLeavesRoom) {
+TEST(Checked, FitsLeavesRoomForDerivedSizes) {
   EXPECT(Checked(kMax / 4096).fits());
   EXPECT(!Checked(kMax / 4096 + 1).fits());
   EXPECT(Checked(7).AtMost(7));
@@ -60,7 +60,7 @@ void CheckNarrow(From from, bool wanted) {
   if (wanted) EXPECT_EQ(static_cast<__int128>(to) == static_cast<__int128>(from), true);
 }
 
-TEST(Checked, NarrowTakesWhatHasTheValue) {
+TEST(Checked, NarrowAcceptsRepresentableValues) {
   CheckNarrow<int32_t>(int64_t{INT32_MAX}, true);
   CheckNarrow<int32_t>(int64_t{INT32_MAX} + 1, false);
   CheckNarrow<int32_t>(int64_t{INT32_MIN}, true);
@@ -71,7 +71,7 @@ TEST(Checked, NarrowTakesWhatHasTheValue) {
   CheckNarrow<uint8_t>(int64_t{256}, false);
 }
 
-TEST(Checked, AtTakesASignedIndex) {
+TEST(Checked, AtAcceptsASignedIndex) {
   int items[] = {1, 2, 3};
   At(items, int64_t{2}) = 5;
   EXPECT_EQ(items[2], 5);

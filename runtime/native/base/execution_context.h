@@ -1,4 +1,4 @@
-// What the mathematics needs from its caller: threads and memory.
+// The interface through which kernels get threads and memory from their caller.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace opwright {
 
-// Tasks that run on other threads while the caller does something else.
+// Tasks that run on other threads while the caller does other work.
 class Background {
  public:
   virtual ~Background() = default;
 
-  // Runs the tasks that have not begun and waits for the others. Throws what a task threw.
-  // Returns false if it was stopped.
+  // Runs the tasks that have not begun in the calling thread, and waits for the others.
+  // Rethrows the exception of a task. Returns false if Stop was called.
   virtual bool Finish() = 0;
-  // Leaves out the tasks that have not begun and waits for the others.
+  // Skips the tasks that have not begun, and waits for the others.
   virtual void Stop() = 0;
 };
 
@@ -26,21 +26,23 @@ class ExecutionContext {
  public:
   virtual ~ExecutionContext() = default;
 
-  // How many tasks can run at once, the caller's thread included.
+  // Returns how many tasks can run at the same time. The number includes the calling thread.
   virtual int Threads() const = 0;
 
-  // Runs task(0) ... task(count - 1) in any order, some of them at once, and returns after the
-  // last. If a task throws, it throws that after the last running task ends.
+  // Runs task(0) ... task(count - 1) in any order and partly in parallel. Returns after the
+  // last task has ended. If a task throws, For rethrows the exception after the last running
+  // task has ended.
   virtual void For(int64_t count, const std::function<void(int64_t)>& task) = 0;
 
-  // Starts the same tasks on other threads and returns; null if there are none. The caller
-  // finishes or stops them before it frees what the task uses.
+  // Starts the same tasks on other threads and returns at once. Returns null if there are no
+  // other threads. The caller must call Finish or Stop before it frees data that the tasks use.
   virtual std::shared_ptr<Background> Begin(int64_t /*count*/,
                                             std::function<void(int64_t)> /*task*/) {
     return nullptr;
   }
 
-  // Memory aligned to 64 bytes that lives as long as this object. Throws std::bad_alloc.
+  // Returns memory that is aligned to 64 bytes. The memory is freed with this object. Throws
+  // std::bad_alloc.
   virtual void* Allocate(size_t bytes) = 0;
 
   template <class X>

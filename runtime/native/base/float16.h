@@ -1,4 +1,4 @@
-// Storage types of 16 bits, and the type in which each storage type is computed.
+// Storage types of 16 bits, and the type of computation of each storage type.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct ComputeOf<double> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Internal linkage throughout: files that are compiled for one instruction set include this.
-// The linker must not use their copy for the other files.
+// All functions have internal linkage, because files that are compiled for one instruction set
+// include this header. Otherwise the linker could use the code of such a file in other files.
 
 static inline uint32_t BitsOf(float value) {
   uint32_t bits;
@@ -52,9 +52,9 @@ static inline float Load(Half value) {
   const uint32_t shifted = (value.bits & 0x7fffu) << 13;
   const uint32_t exponent = shifted & 0x0f800000u;
   uint32_t bits = shifted + (112u << 23);
-  if (exponent == 0x0f800000u) {  // Infinity, NaN.
+  if (exponent == 0x0f800000u) {  // Infinity or NaN.
     bits += 112u << 23;
-  } else if (exponent == 0) {  // Zero, subnormal.
+  } else if (exponent == 0) {  // Zero or a subnormal.
     bits = BitsOf(FloatOf(bits + (1u << 23)) - FloatOf(113u << 23));
   }
   return FloatOf(bits | sign);
@@ -63,11 +63,11 @@ static inline float Load(Half value) {
 static inline void Store(float value, float* to) { *to = value; }
 static inline void Store(double value, double* to) { *to = value; }
 
-// Both round to nearest, ties to even.
+// Both Store functions round to nearest, ties to even.
 static inline void Store(float value, BFloat16* to) {
   uint32_t bits = BitsOf(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    bits |= 0x00400000u;  // A NaN stays one.
+    bits |= 0x00400000u;  // A NaN stays a NaN.
   } else {
     bits += 0x7fffu + ((bits >> 16) & 1);
   }
@@ -78,9 +78,9 @@ static inline void Store(float value, Half* to) {
   const uint32_t bits = BitsOf(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   uint32_t rest = bits & 0x7fffffffu;
-  if (rest >= 0x47800000u) {  // Too large, infinity, NaN.
+  if (rest >= 0x47800000u) {  // A value that is too large, infinity or NaN.
     rest = rest > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  } else if (rest < 0x38800000u) {  // Subnormal: the addition rounds.
+  } else if (rest < 0x38800000u) {  // The result is subnormal. The addition rounds it.
     rest = BitsOf(FloatOf(rest) + 0.5f) - BitsOf(0.5f);
   } else {
     rest = (rest + 0xc8000fffu + ((rest >> 13) & 1)) >> 13;

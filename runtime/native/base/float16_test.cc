@@ -10,8 +10,8 @@
 namespace opwright {
 namespace {
 
-// The definition of a type of 16 bits: `kMantissa` bits after the point, exponents from
-// `kMinExponent` up, subnormals below.
+// The definition of a 16-bit type: `kMantissa` bits after the point, exponents from
+// `kMinExponent` upwards, and subnormals below.
 template <class T>
 struct Format;
 template <>
@@ -28,7 +28,7 @@ uint16_t InfinityBits() {
   return static_cast<uint16_t>(0x7fff >> Format<T>::kMantissa << Format<T>::kMantissa);
 }
 
-// The value of the bits, by arithmetic alone.
+// Returns the value of the bits, computed only by arithmetic.
 template <class T>
 double ValueOf(uint16_t bits) {
   using F = Format<T>;
@@ -45,8 +45,8 @@ bool IsNan(uint16_t bits) {
   return (bits & 0x7fff) > InfinityBits<T>();
 }
 
-// The nearest value, ties to an even mantissa, by rounding in double to a multiple of the last
-// bit.
+// Returns the nearest value, ties to an even mantissa. It rounds in double to a multiple of the
+// last bit.
 template <class T>
 uint16_t Nearest(float value) {
   using F = Format<T>;
@@ -56,7 +56,8 @@ uint16_t Nearest(float value) {
   if (size == 0) return sign;
   const int exponent = std::max(std::ilogb(size), F::kMinExponent);
   const double unit = std::ldexp(1.0, exponent - F::kMantissa);
-  // At most 2^(kMantissa + 1), which is the next exponent's first value.
+  // The integer is at most 2^(kMantissa + 1). That number stands for the first value of the
+  // next exponent.
   const int64_t units = std::llrint(size / unit);
   const int64_t bits =
       units + (static_cast<int64_t>(exponent - F::kMinExponent) << F::kMantissa);
@@ -97,11 +98,11 @@ void EveryValueComesBack() {
     }
   }
 }
-TEST(Float16, EveryHalfComesBack) { EveryValueComesBack<Half>(); }
-TEST(Float16, EveryBFloat16ComesBack) { EveryValueComesBack<BFloat16>(); }
+TEST(Float16, EveryHalfSurvivesARoundTrip) { EveryValueComesBack<Half>(); }
+TEST(Float16, EveryBFloat16SurvivesARoundTrip) { EveryValueComesBack<BFloat16>(); }
 
-// Halfway between each value and the next, where the even one is nearest, and one float to
-// either side.
+// Tests the float halfway between each value and the next, where the nearest value is the even
+// one. Also tests the next float on either side of it.
 template <class T>
 void HalfwayGoesToEven() {
   for (int bits = 0; bits < InfinityBits<T>(); ++bits) {
@@ -118,8 +119,8 @@ void HalfwayGoesToEven() {
     }
   }
 }
-TEST(Float16, HalfwayBetweenHalvesGoesToEven) { HalfwayGoesToEven<Half>(); }
-TEST(Float16, HalfwayBetweenBFloat16sGoesToEven) { HalfwayGoesToEven<BFloat16>(); }
+TEST(Float16, HalfwayBetweenHalvesRoundsToEven) { HalfwayGoesToEven<Half>(); }
+TEST(Float16, HalfwayBetweenBFloat16sRoundsToEven) { HalfwayGoesToEven<BFloat16>(); }
 
 template <class T>
 void AnyFloatGoesToTheNearest() {
@@ -133,10 +134,10 @@ void AnyFloatGoesToTheNearest() {
     }
   }
 }
-TEST(Float16, AnyFloatGoesToTheNearestHalf) { AnyFloatGoesToTheNearest<Half>(); }
-TEST(Float16, AnyFloatGoesToTheNearestBFloat16) { AnyFloatGoesToTheNearest<BFloat16>(); }
+TEST(Float16, AnyFloatRoundsToTheNearestHalf) { AnyFloatGoesToTheNearest<Half>(); }
+TEST(Float16, AnyFloatRoundsToTheNearestBFloat16) { AnyFloatGoesToTheNearest<BFloat16>(); }
 
-TEST(Float16, WideTypesAreThemselves) {
+TEST(Float16, WideTypesAreStoredUnchanged) {
   float single;
   Store(0.1f, &single);
   EXPECT_EQ(Load(single), 0.1f);

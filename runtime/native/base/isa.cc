@@ -24,7 +24,8 @@ bool IsSupported(Isa isa) {
   return isa == Isa::kPortable;
 }
 
-// The best instruction set of this name, or of all if the name is empty.
+// Returns the instruction set of this name, or the best one if the name is empty. The processor
+// must support it.
 std::optional<Isa> FindIsa(const char* name) {
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
     if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && IsSupported(isa)) return isa;

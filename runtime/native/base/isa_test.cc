@@ -8,13 +8,13 @@
 namespace opwright {
 namespace {
 
-TEST(Isa, EachNameIsItsOwn) {
+TEST(Isa, NamesAreDistinct) {
   EXPECT_EQ(std::string(NameOf(Isa::kPortable)), "portable");
   EXPECT_EQ(std::string(NameOf(Isa::kAvx2)), "avx2");
   EXPECT_EQ(std::string(NameOf(Isa::kAvx512)), "avx512");
 }
 
-TEST(Isa, WhatIsChosenIsUsed) {
+TEST(Isa, ChosenIsaIsUsed) {
   const std::string before = NameOf(CurrentIsa());
   int known = 0;
   for (const char* name : {"portable", "avx2", "avx512"}) {
@@ -32,7 +32,7 @@ TEST(Isa, PortableRunsEverywhere) {
   EXPECT(UseIsa(before.c_str()));
 }
 
-TEST(Isa, NothingIsTheBest) {
+TEST(Isa, EmptyNameChoosesTheBest) {
   const std::string before = NameOf(CurrentIsa());
   EXPECT(UseIsa(""));
   const Isa best = CurrentIsa();
@@ -42,7 +42,7 @@ TEST(Isa, NothingIsTheBest) {
   EXPECT(UseIsa(before.c_str()));
 }
 
-TEST(Isa, AnotherNameChangesNothing) {
+TEST(Isa, UnknownNameChangesNothing) {
   const Isa before = CurrentIsa();
   EXPECT(!UseIsa("avx"));
   EXPECT(!UseIsa("AVX2"));

@@ -1,6 +1,6 @@
-// Vectors of a fixed number of lanes, for inner loops that are compiled once per instruction
-// set. A type only gives the number of lanes: the compiler splits a vector that is wider than
-// the instructions.
+// Vectors of a fixed number of lanes, for inner loops that are compiled once for each
+// instruction set. A type only determines the number of lanes. If a vector is wider than the
+// registers of the instruction set, the compiler splits it.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 namespace opwright {
 namespace {
 
-// Internal linkage throughout, as in float16.h.
+// All functions have internal linkage, for the reason in float16.h.
 
-// S: float or double. Each type has its own specialization. In a template that depends on the
-// number of lanes, GCC drops may_alias from the unaligned type and caches values in registers.
+// S is float or double. Each type has its own specialization. In a template that depends on the
+// number of lanes, GCC would drop may_alias from the unaligned type and cache stale values in
+// registers.
 template <class S, int kLanes>
 struct Simd;
 #define OPWRIGHT_SIMD(S, INTEGER, LANES)                                                \
@@ -48,8 +49,9 @@ inline void Put(S* to, typename Simd<S, kLanes>::V value) {
   *reinterpret_cast<typename Simd<S, kLanes>::Unaligned*>(to) = value;
 }
 
-// A streaming (non-temporal) store where the processor has one: it bypasses the caches. `to` is
-// aligned to 16 bytes. Other threads see the values after EndStreaming.
+// Stores a vector without going through the caches, if the processor has such streaming
+// (non-temporal) stores. `to` must be aligned to 16 bytes. Other threads see the values only
+// after EndStreaming.
 template <int kLanes>
 inline void Stream(float* to, typename Simd<float, kLanes>::V value) {
 #if defined(__SSE__)
@@ -76,8 +78,8 @@ inline void EndStreaming() {
 #endif
 }
 
-// The first n lanes in a storage type. Get reads the other lanes as zero; Put does not write
-// them.
+// Get reads the first n lanes from an array of a storage type, and sets the other lanes to
+// zero. Put writes only the first n lanes.
 template <class T, int kLanes>
 inline typename Simd<Compute<T>, kLanes>::V Get(const T* from, int64_t n) {
   using S = Compute<T>;

@@ -15,7 +15,7 @@ T Stored(int64_t value) {
   return stored;
 }
 
-// Vectors at any element of arrays that end with the last lane.
+// Tests vectors at every element of arrays that end with the last lane.
 template <class T, int kLanes>
 void CheckLanes() {
   using S = Compute<T>;
@@ -68,7 +68,7 @@ TEST(Simd, LanesOfBFloat16) {
   CheckLanes<BFloat16, 16>();
 }
 
-TEST(Simd, OneLaneIsAFloat) {
+TEST(Simd, OneLaneIsAScalar) {
   float value = 2;
   EXPECT_EQ((Get<float, 1>(&value)), 2.0f);
   Put<float, 1>(&value, 3.0f);

@@ -1,4 +1,4 @@
-// A pool of threads that spin for a while before they sleep.
+// A pool of threads that spin for a short time before they sleep.
 #pragma once
 
 #include <sys/prctl.h>
@@ -19,12 +19,12 @@
 
 namespace opwright {
 
-// Waking a sleeping thread costs the caller 30 us, and the thread as long again. Thousands of
-// rows are read in that time. These threads therefore spin before they sleep, for about as long
-// as Python takes to make its next call.
+// Waking a sleeping thread costs the caller 30 us, and the thread starts another 30 us later. A
+// lookup reads thousands of rows in that time. The threads therefore spin before they sleep,
+// for about as long as Python takes until its next call.
 class SpinningPool {
  public:
-  // Starts `threads` threads, or as many as the system allows.
+  // Starts `threads` threads, or fewer if the system does not allow so many.
   explicit SpinningPool(int threads) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(threads, 0)));
@@ -46,8 +46,9 @@ class SpinningPool {
 
   int size() const { return size_; }
 
-  // Runs the task in one of the threads. Drops it if the queue is full, as after a fork, which
-  // leaves the child without these threads: callers run the tasks that have not begun.
+  // Runs the task in one of the threads. Drops the task if the queue is full. The queue fills
+  // up in the child after a fork, because the child does not have these threads. This is safe,
+  // because callers run the tasks that have not begun.
   void Schedule(std::function<void()> task) {
     bool enough;
     {
@@ -61,16 +62,16 @@ class SpinningPool {
 
  private:
   static constexpr std::chrono::microseconds kSpin{200};
-  static constexpr size_t kMaxTasks = 16;  // Per thread.
+  static constexpr size_t kMaxTasks = 16;  // The limit for each thread.
 
   void Work() {
-    // pthread_setname_np would need glibc 2.34.
+    // pthread_setname_np is not used, because it needs glibc 2.34.
     prctl(PR_SET_NAME, "opwright_pool");
     while (true) {
       bool claimed = Spin();
       std::unique_lock<std::mutex> lock(mutex_);
-      // A thread that has stopped spinning looks once more before it sleeps, so no task is
-      // missed.
+      // A thread that has stopped spinning checks for a task once more before it sleeps.
+      // Otherwise it could miss a task that was scheduled in between.
       if (!claimed) more_.wait(lock, [&] { return (claimed = Claim()) || closed_; });
       if (!claimed) return;
       const std::function<void()> task = std::move(tasks_.front());
@@ -80,14 +81,15 @@ class SpinningPool {
     }
   }
 
-  // Spins until it claims a task or kSpin is over. It yields to threads that have work.
+  // Spins until it claims a task or until kSpin has passed. Yields the processor to other
+  // threads in between.
   bool Spin() {
     const auto end = std::chrono::steady_clock::now() + kSpin;
     ++spinning_;
     do {
       for (int i = 0; i < 16; ++i) {
         if (unclaimed_ > 0) {
-          // A thread that claims a task does not spin, so Schedule must not count it.
+          // A thread that claims a task does not spin any more, so Schedule must not count it.
           --spinning_;
           if (Claim()) return true;
           ++spinning_;
@@ -113,10 +115,11 @@ class SpinningPool {
   std::condition_variable more_;
   std::deque<std::function<void()>> tasks_;
   bool closed_ = false;
-  std::atomic<int64_t> unclaimed_{0};  // Tasks that no thread has claimed.
+  std::atomic<int64_t> unclaimed_{0};  // The number of tasks that no thread has claimed.
   std::atomic<int64_t> spinning_{0};
   int size_ = 0;
-  std::vector<std::thread> threads_;  // Last: they use the members above.
+  // The threads are the last member, because they use the members above.
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace opwright

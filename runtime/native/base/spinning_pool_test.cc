@@ -1,4 +1,5 @@
-// A pool whose threads spin or sleep, that has too few threads, or none.
+// Tests a pool whose threads spin or sleep, a pool with too few threads, and a pool without
+// threads.
 #include "base/spinning_pool.h"
 
 #include <chrono>
@@ -29,7 +30,7 @@ TEST(SpinningPool, EachTaskRunsOnce) {
     EXPECT_EQ(pool.size(), threads);
     for (int64_t round = 0; round < testing::Rounds(50); ++round) {
       DoAll(pool);
-      // By then the threads spin, sleep, or are about to sleep.
+      // After this pause the threads spin, sleep, or are about to sleep.
       std::this_thread::sleep_for(std::chrono::microseconds(40 * (round % 10)));
     }
   }
@@ -46,8 +47,8 @@ TEST(SpinningPool, CallersShareItsThreads) {
   for (std::thread& caller : callers) caller.join();
 }
 
-// Tasks that wait for each other end only if each has a thread. Spinning threads take some, and
-// Schedule wakes a thread for each of the others.
+// Tasks that wait for each other end only if each of them has a thread. Spinning threads take
+// some of the tasks. Schedule must wake a sleeping thread for each of the others.
 TEST(SpinningPool, EachWaitingTaskHasAThread) {
   constexpr int64_t kThreads = 3;
   std::mutex mutex;
@@ -68,7 +69,7 @@ TEST(SpinningPool, EachWaitingTaskHasAThread) {
         changed.notify_all();
         meet(kThreads * round);
       });
-      // At once, and one after the other.
+      // The tasks are scheduled at once or with pauses in between.
       std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 4)));
     }
     EXPECT(meet(kThreads * round));

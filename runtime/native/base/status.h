@@ -1,5 +1,5 @@
 // The result of a call: OK, or a code and a message. The interface is that of absl::Status,
-// which code without TensorFlow cannot use. base/tf/status.h converts to it.
+// which code without TensorFlow cannot use. base/tf/status.h converts to absl::Status.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ enum class StatusCode {
   kFailedPrecondition,
   kUnimplemented,
   kResourceExhausted,
-  kInternal,  // A device failed.
+  kInternal,  // A device has failed.
 };
 
 class [[nodiscard]] Status {
@@ -25,7 +25,7 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  // Puts a text before the message, such as what was being done.
+  // Puts a text in front of the message, such as the operation that failed.
   void Prepend(const std::string& text) { message_ = text + message_; }
 
  private:
@@ -37,7 +37,7 @@ inline Status OkStatus() { return {}; }
 inline Status InvalidArgumentError(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
-// Names the argument and what is wrong with it.
+// The message names the argument and the problem.
 inline Status InvalidArgumentError(const std::string& argument, const std::string& problem) {
   return InvalidArgumentError(argument + ": " + problem);
 }
@@ -54,16 +54,17 @@ inline Status InternalError(std::string message) {
   return {StatusCode::kInternal, std::move(message)};
 }
 
-// A value, or the error that took its place.
+// A value, or the error because of which there is no value.
 template <class T>
 class [[nodiscard]] StatusOr {
  public:
-  StatusOr(Status status) : status_(std::move(status)) {}  // NOLINT: errors are returned as is.
-  StatusOr(T value) : value_(std::move(value)) {}          // NOLINT: so are values.
+  // NOLINT: an error converts implicitly.
+  StatusOr(Status status) : status_(std::move(status)) {}
+  StatusOr(T value) : value_(std::move(value)) {}  // NOLINT: a value converts implicitly.
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  // All of these require a value.
+  // The functions below require a value.
   T& operator*() & { return *value_; }
   const T& operator*() const& { return *value_; }
   T&& operator*() && { return *std::move(value_); }

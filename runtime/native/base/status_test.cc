@@ -9,7 +9,7 @@
 namespace opwright {
 namespace {
 
-TEST(Status, SaysHowACallEnded) {
+TEST(Status, HasCodeAndMessage) {
   EXPECT(OkStatus().ok());
   EXPECT(Status().ok());
   EXPECT_EQ(Status().message(), "");
@@ -27,7 +27,7 @@ TEST(Status, EachErrorHasItsCode) {
   EXPECT_EQ(InternalError("a").code(), StatusCode::kInternal);
 }
 
-TEST(Status, PrependSaysFirstWhatWasDone) {
+TEST(Status, PrependPutsTextBeforeTheMessage) {
   Status status = InternalError("no device");
   status.Prepend("step 3: ");
   EXPECT_EQ(status.message(), "step 3: no device");
@@ -46,7 +46,7 @@ Status Quarter(int value, int* quarter) {
   return OkStatus();
 }
 
-TEST(Status, ReturnIfErrorReturnsTheFirst) {
+TEST(Status, ReturnIfErrorReturnsTheFirstError) {
   int quarter = 0;
   EXPECT_OK(Quarter(8, &quarter));
   EXPECT_EQ(quarter, 2);
@@ -60,7 +60,7 @@ StatusOr<std::unique_ptr<std::string>> Make(bool good) {
   return std::make_unique<std::string>("made");
 }
 
-TEST(Status, StatusOrHasAValueOrSaysWhyNot) {
+TEST(Status, StatusOrHasAValueOrAnError) {
   StatusOr<std::unique_ptr<std::string>> made = Make(true);
   EXPECT_OK(made);
   EXPECT(made.status().ok());

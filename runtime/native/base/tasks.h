@@ -1,4 +1,4 @@
-// Tasks that a caller shares with the threads of a pool.
+// Tasks that the calling thread shares with the threads of a pool.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace opwright {
 
-// A caller waits for tasks that have begun, never for a thread to become free.
+// A caller waits only for tasks that have begun. It never waits for a thread to become free.
 class Tasks : public Background {
  public:
   Tasks(int64_t count, std::function<void(int64_t)> task)
       : count_(count), task_(std::move(task)) {}
 
-  // ExecutionContext::For on a pool, with `threads` threads, the caller's included. The caller
-  // runs every task that no thread has taken, so a pool full of callers cannot block itself.
-  // What a task throws is thrown here after the last running task ends. Tasks that have not
-  // begun are left out.
+  // Implements ExecutionContext::For on a pool. `threads` includes the calling thread. The
+  // caller runs every task that no thread has taken, so callers that occupy all threads of the
+  // pool cannot deadlock. If a task throws, For skips the tasks that have not begun and
+  // rethrows the exception after the last running task has ended.
   template <class Pool>
   static void For(int64_t count, const std::function<void(int64_t)>& task, int threads,
                   Pool& pool) {
@@ -34,7 +34,7 @@ class Tasks : public Background {
     tasks->Finish();
   }
 
-  // ExecutionContext::Begin likewise.
+  // Implements ExecutionContext::Begin on a pool.
   template <class Pool>
   static std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task,
                                            int threads, Pool& pool) {
@@ -48,7 +48,8 @@ class Tasks : public Background {
   bool Finish() override {
     RunRemaining();
     Wait();
-    // The handler frees the exception, and not a thread of the pool at some later time.
+    // The exception is moved to the caller, which frees it. Otherwise a thread of the pool
+    // could free it at a later time.
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     return !stopped_;
   }
@@ -60,19 +61,19 @@ class Tasks : public Background {
   }
 
  private:
-  // Lets up to `workers` threads of the pool take part.
+  // Schedules RunRemaining on up to `workers` threads of the pool.
   template <class Pool>
   static void Schedule(const std::shared_ptr<Tasks>& tasks, int64_t workers, Pool& pool) {
     try {
       for (int64_t i = 0; i < workers; ++i) {
         pool.Schedule([tasks] { tasks->RunRemaining(); });
       }
-    } catch (const std::bad_alloc&) {  // Then fewer threads take part.
+    } catch (const std::bad_alloc&) {  // Without memory, fewer threads take part.
     }
   }
 
-  // A thread may come here after the caller has returned. It then takes no task, and only a
-  // task that was taken reads what `task_` refers to.
+  // A thread may call this after the caller has returned. It then takes no task and does not
+  // call `task_`, whose referent may no longer exist.
   void RunRemaining() {
     int64_t taken = 0;
     for (int64_t i; (i = next_.fetch_add(1)) < count_; ++taken) {
@@ -98,7 +99,7 @@ class Tasks : public Background {
   }
 
   void Wait() {
-    // The other threads finish at about the same time: spin before sleeping.
+    // Spin before sleeping, because the other threads usually finish at about the same time.
     for (int i = 0; i < 8000; ++i) {
       if (done_.load() == count_) return;
 #if defined(__x86_64__)

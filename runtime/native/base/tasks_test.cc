@@ -1,4 +1,4 @@
-// Tasks that begin, finish, stop and throw.
+// Tests that tasks begin, finish, stop and throw.
 #include "base/tasks.h"
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kCount = 300;
 
-TEST(Tasks, EachIsDoneOnce) {
+TEST(Tasks, EachTaskRunsOnce) {
   Pool pool(3);
   PoolContext exec(pool);
   for (int64_t round = 0; round < testing::Rounds(50); ++round) {
@@ -26,14 +26,15 @@ TEST(Tasks, EachIsDoneOnce) {
   }
 }
 
-TEST(Tasks, OneThreadBeginsNothing) {
+TEST(Tasks, BeginReturnsNullWithOneThread) {
   Pool pool(1);
   PoolContext exec(pool);
   EXPECT(exec.Begin(kCount, [](int64_t) {}) == nullptr);
 }
 
-// After Stop returns, the data of the tasks may be freed, whether or not they had begun.
-TEST(Tasks, NoneRunsOnceStopped) {
+// After Stop has returned, the data of the tasks may be freed, whether or not the tasks had
+// begun.
+TEST(Tasks, NoTaskRunsAfterStop) {
   Pool pool(3);
   PoolContext exec(pool);
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
@@ -50,7 +51,7 @@ TEST(Tasks, NoneRunsOnceStopped) {
   }
 }
 
-TEST(Tasks, WhatOneThrowsIsThrown) {
+TEST(Tasks, ExceptionOfATaskIsRethrown) {
   Pool pool(3);
   PoolContext exec(pool);
   for (int64_t round = 0; round < testing::Rounds(20); ++round) {

@@ -1,4 +1,4 @@
-// Messages that are built from pieces.
+// Functions that build messages from pieces.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace opwright {
 
 inline void AppendTo(std::string* text, std::string_view piece) { text->append(piece); }
 
-// A char or a bool would print as a number.
+// char and bool are excluded, because they would print as numbers.
 template <class Integer,
           std::enable_if_t<std::is_integral_v<Integer> && !std::is_same_v<Integer, char> &&
                                !std::is_same_v<Integer, bool>,
@@ -18,8 +18,9 @@ void AppendTo(std::string* text, Integer value) {
   text->append(std::to_string(value));
 }
 
-// The pieces in their order, as absl::StrCat, which code without TensorFlow cannot use. A piece
-// is a string or an integer. A float is not: its caller chooses how many digits it needs.
+// Concatenates the pieces like absl::StrCat, which code without TensorFlow cannot use. A piece
+// is a string or an integer. Floats are not supported, because the caller must choose the
+// number of digits.
 template <class... Pieces>
 std::string StrCat(const Pieces&... pieces) {
   std::string text;

@@ -1,4 +1,5 @@
-// What the tests of the mathematics run on: threads, memory without slack, and random numbers.
+// Helpers for tests without TensorFlow: a thread pool, memory that ends where an array ends,
+// and random numbers.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +68,8 @@ class Pool {
   bool closed_ = false;
 };
 
-// The caller runs the tasks that the pool has not begun, and then waits for the others.
+// An execution context on a Pool. The calling thread runs the tasks that the pool has not
+// begun, and then waits for the others.
 class PoolContext : public ExecutionContext {
  public:
   explicit PoolContext(Pool& pool) : pool_(pool) {}

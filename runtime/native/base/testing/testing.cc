@@ -37,7 +37,7 @@ bool Passes(const Test& test) {
   return false;
 }
 
-// An integer of at least 1.
+// Parses an integer that must be at least 1. Returns whether it could.
 bool Read(const char* text, int64_t* value) {
   char* end = nullptr;
   *value = std::strtoll(text, &end, 10);

@@ -1,5 +1,6 @@
-// A small test framework. Each failure prints what it expected and what came. One program has
-// the tests of a domain; its arguments choose tests and the number of random rounds.
+// A small test framework. Each failure prints the expected and the actual value. One program
+// contains the tests of a domain. Its arguments select tests and set the number of random
+// rounds.
 //
 //   TEST(Gemm, OddLengths) {
 //     for (int64_t round = 0; round < testing::Rounds(50); ++round) {
@@ -8,7 +9,7 @@
 //   }
 //
 // A failed expectation throws, also in functions that a test calls. The test ends, and the next
-// one runs.
+// test runs.
 #pragma once
 
 #include <cmath>
@@ -28,10 +29,10 @@ struct Failure {
 bool Register(const char* suite, const char* name, void (*run)());
 [[noreturn]] void Fail(const char* file, int line, const std::string& text);
 
-// The number of random rounds: `few`, times the value of --rounds.
+// Returns the number of random rounds: `few` times the value of --rounds.
 int64_t Rounds(int64_t few);
-// A different seed for each call within a test, and the same ones in each run. --seed changes
-// the first.
+// Returns a different seed for each call within a test. Each run returns the same seeds. --seed
+// changes the first seed.
 uint64_t Seed();
 
 template <class T>
@@ -56,7 +57,7 @@ void ExpectEqual(const char* file, int line, const char* text, const A& a, const
   Fail(file, line, std::string(text) + ": " + Print(a) + " and " + Print(b));
 }
 
-// NaN is near NaN, and an infinity is near itself.
+// Two NaNs count as near, and so do two equal infinities.
 inline void ExpectNear(const char* file, int line, const char* text, double a, double b,
                        double tolerance) {
   if (a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= tolerance) return;
@@ -73,7 +74,7 @@ void ExpectOk(const char* file, int line, const char* text, const StatusOr<T>& r
   ExpectOk(file, line, text, result.status());
 }
 
-// The status has this code, and its message contains `words`.
+// Expects that the status has this code and that its message contains `words`.
 void ExpectError(const char* file, int line, const char* text, const Status& status,
                  StatusCode code, const std::string& words);
 template <class T>

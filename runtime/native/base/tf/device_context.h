@@ -1,4 +1,5 @@
-// The execution context of a TensorFlow op: a pool of threads and the allocator of its device.
+// The execution context of a TensorFlow op. It uses a thread pool and the allocator of the op's
+// device.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace opwright {
 
-// The threads: the caller's, and those of a pool.
+// An execution context whose threads are the calling thread and the threads of a pool.
 template <class Pool>
 class PoolContext : public ExecutionContext {
  public:
@@ -47,7 +48,7 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
       : PoolContext(*WorkerPool(context), WorkerPool(context)->NumThreads()),
         context_(context) {}
 
-  // Small requests share a block. The first ones take memory of this object.
+  // Small requests share a block of memory. The first requests use a buffer inside this object.
   void* Allocate(size_t bytes) override {
     const size_t size = (bytes + 63) / 64 * 64;
     if (size > left_) {
@@ -76,7 +77,7 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
  private:
   static constexpr size_t kBlockBytes = 64 << 10;
 
-  // An op on a GPU runs this code on the host too.
+  // Memory is allocated on the host, because this code runs on the host even in an op on a GPU.
   static tensorflow::AllocatorAttributes OnHost() {
     tensorflow::AllocatorAttributes attributes;
     attributes.set_on_host(true);
@@ -85,12 +86,12 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
 
   tensorflow::OpKernelContext* const context_;
   std::vector<tensorflow::Tensor> blocks_;
-  alignas(64) char first_[16 << 10];  // Enough for a step of a small layer.
+  alignas(64) char first_[16 << 10];  // Enough memory for a step of a small layer.
   char* next_ = first_;
   size_t left_ = sizeof first_;
 };
 
-// The context of a call without an op.
+// The execution context of a call from Python without an op.
 class HostContext : public PoolContext<SpinningPool> {
  public:
   explicit HostContext(SpinningPool& pool) : PoolContext(pool, pool.size() + 1) {}

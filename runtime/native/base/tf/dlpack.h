@@ -1,12 +1,12 @@
-// Tensors that libraries exchange without a copy: DLPack's structs, and what this library reads
-// of them.
+// DLPack's structs, with which libraries exchange tensors without a copy, and functions that
+// read them.
 #pragma once
 
 #include "dlpack/dlpack.h"
 
 namespace opwright {
 
-// Whether this is a vector on the CPU with contiguous elements of a type.
+// Returns whether the tensor is a contiguous vector on the CPU with the given element type.
 inline bool IsVector(const DLTensor& tensor, DLDataTypeCode code, int bits) {
   return tensor.device.device_type == kDLCPU && tensor.ndim == 1 && tensor.dtype.code == code &&
          tensor.dtype.bits == bits && tensor.dtype.lanes == 1 &&

@@ -1,5 +1,5 @@
-// Exceptions end at the boundary of a kernel: what its constructor or Compute throws becomes a
-// status.
+// Wrappers that convert the exceptions of a kernel's constructor and of Compute to a status. No
+// exception leaves a kernel.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class XlaOpKernelContext;
 
 namespace opwright {
 
-// The status for the exception that is being handled.
+// Returns the status for the exception that is currently handled.
 inline absl::Status StatusOfException(const std::string& op) {
   try {
     throw;
@@ -35,7 +35,7 @@ inline absl::Status StatusOfException(const std::string& op) {
   }
 }
 
-// The kernel, which lets no exception out.
+// The kernel `Kernel`, with its exceptions converted.
 template <class Kernel, class = void>
 class Guarded : public Kernel {
  public:
@@ -57,7 +57,8 @@ class Guarded<Kernel, std::enable_if_t<std::is_base_of_v<tensorflow::AsyncOpKern
   using Kernel::Kernel;
   using DoneCallback = tensorflow::AsyncOpKernel::DoneCallback;
 
-  // Calls `done` once: the kernel does, or this function. After that the context may be gone.
+  // `done` is called exactly once, by the kernel or by this function. After that call, the
+  // context may not exist any more.
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     std::shared_ptr<std::atomic<bool>> called;
     try {
@@ -73,7 +74,8 @@ class Guarded<Kernel, std::enable_if_t<std::is_base_of_v<tensorflow::AsyncOpKern
   }
 };
 
-// A kernel of XLA. The context is a template parameter, so that only XLA's kernels include it.
+// The same for a kernel of XLA. The context is a template parameter, so that only XLA's kernels
+// include its header.
 template <class Kernel, class Context>
 class GuardedCompile : public Kernel {
  public:
@@ -94,7 +96,8 @@ class Guarded<Kernel, std::void_t<decltype(&Kernel::Compile)>>
   using GuardedCompile<Kernel, tensorflow::XlaOpKernelContext>::GuardedCompile;
 };
 
-// The factory that TensorFlow calls. On failure it returns null and sets the context's status.
+// The factory that TensorFlow calls. On failure it returns null and sets the status of the
+// context.
 template <class Kernel>
 tensorflow::OpKernel* MakeGuarded(tensorflow::OpKernelConstruction* context) {
   try {

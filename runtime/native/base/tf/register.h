@@ -1,4 +1,5 @@
-// Registers a kernel: guarded, and with a lower priority than TensorFlow's own kernels.
+// Macros that register a kernel. The kernel is wrapped in Guarded, and its priority is lower
+// than that of TensorFlow's own kernels.
 #pragma once
 
 #include <optional>
@@ -8,11 +9,11 @@
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
-// Like REGISTER_KERNEL_BUILDER, which cannot use MakeGuarded. CLAUSES are those of a
-// KernelDefBuilder; the last argument is the class of the kernel.
+// Registers like REGISTER_KERNEL_BUILDER, which cannot use MakeGuarded. CLAUSES are calls on a
+// KernelDefBuilder. The last argument is the class of the kernel.
 #define OPWRIGHT_REGISTER_KERNEL(NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_KERNEL_IF(true, NAME, CLAUSES.Priority(::opwright::kPriority), __VA_ARGS__)
-// The same with a condition. CLAUSES set the priority.
+// Registers only if CONDITION is true. CLAUSES must set the priority.
 #define OPWRIGHT_REGISTER_KERNEL_IF(CONDITION, NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_NUMBERED(__COUNTER__, CONDITION, NAME, CLAUSES, __VA_ARGS__)
 #define OPWRIGHT_REGISTER_NUMBERED(NUMBER, CONDITION, NAME, CLAUSES, ...) \

@@ -1,4 +1,4 @@
-// What all kernels share: their priority, and how they refuse a call.
+// Definitions for all kernels: their priority, and the statuses with which they refuse a call.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace opwright {
 
-// Below 0, so that TensorFlow prefers its own kernels where a build has them.
+// The priority is below 0, so that TensorFlow prefers its own kernels in builds that have them.
 constexpr int kPriority = -1;
 
 inline absl::Status ToAbsl(const Status& status) {
@@ -24,7 +24,7 @@ inline absl::Status ToAbsl(const Status& status) {
   return absl::InternalError(status.message());
 }
 
-// Names the argument and what is wrong with it.
+// The message names the argument and the problem.
 inline absl::Status Invalid(const std::string& argument, const std::string& problem) {
   return absl::InvalidArgumentError(argument + ": " + problem);
 }

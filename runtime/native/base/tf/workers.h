@@ -1,4 +1,5 @@
-// The thread pools of the library: of its ops, and of calls that Python makes without an op.
+// The thread pools of the library: one for its ops, and one for calls from Python without an
+// op.
 #pragma once
 
 #include <atomic>
@@ -15,10 +16,11 @@ inline std::atomic<tensorflow::thread::ThreadPool*>& DedicatedPool() {
   return pool;
 }
 
-// Gives all ops of the library a pool of their own with so many threads, for processes where
-// TensorFlow's ops have one thread each. The first call decides. The threads sleep between
-// tasks: spinning would take processors from TensorFlow's threads. Like TensorFlow's pools it
-// is never destroyed, because its threads may still run when the process ends.
+// Gives all ops of the library their own pool with `threads` threads. This is for processes
+// where TensorFlow's ops have only one thread. Only the first call sets the number of threads.
+// The threads sleep between tasks, because spinning would take processors from TensorFlow's
+// threads. The pool is never destroyed, because its threads may still run when the process
+// ends. TensorFlow's pools are not destroyed either.
 inline void UseDedicatedPool(int threads) {
   static const auto pool = new tensorflow::thread::ThreadPool(
       tensorflow::Env::Default(), tensorflow::ThreadOptions(), "opwright", threads,
@@ -26,14 +28,15 @@ inline void UseDedicatedPool(int threads) {
   DedicatedPool() = pool;
 }
 
-// The pool that runs the tasks of an op: the dedicated one, or that of its device.
+// Returns the pool that runs the tasks of an op: the library's own pool if there is one,
+// otherwise the pool of the op's device.
 inline tensorflow::thread::ThreadPool* WorkerPool(tensorflow::OpKernelContext* context) {
   const auto dedicated = DedicatedPool().load();
   return dedicated ? dedicated : context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
-// The pool of calls that Python makes without an op. The first call sets the number of threads,
-// the caller's included. It is never destroyed either.
+// Returns the pool for calls from Python without an op. The first call sets the number of
+// threads, which includes the calling thread. The pool is never destroyed.
 inline SpinningPool& DirectCallPool(int threads) {
   static SpinningPool* const pool = new SpinningPool(threads - 1);
   return *pool;
