@@ -1,7 +1,7 @@
-// What ThreadSanitizer cannot see of TensorFlow, which is built without it: its mutexes and
-// condition variables. Here are the few functions of its own, on whose order between
-// threads the adapter relies, with annotations for the sanitizer. This file is not
-// instrumented.
+// Annotations for ThreadSanitizer. TensorFlow is built without it, so the sanitizer cannot see
+// TensorFlow's mutexes and condition variables. This file reimplements the few functions on
+// whose order between threads the adapter relies, with annotations. This file is compiled
+// without instrumentation.
 #include <sanitizer/tsan_interface.h>
 #include <sched.h>
 
@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "tensorflow/core/framework/cancellation.h"
 
-// The waiting thread is ordered after the notifying thread.
+// Orders the waiting thread after the notifying thread.
 namespace absl {
 ABSL_NAMESPACE_BEGIN
 
@@ -21,7 +21,8 @@ void Notification::Notify() {
   notified_yet_.store(true, std::memory_order_release);
 }
 
-// Neither it nor those who notify count on a mutex: the last to leave may destroy it.
+// Neither the waiting nor the notifying thread uses a mutex, because the last thread may
+// destroy the object.
 void Notification::WaitForNotification() const {
   while (!notified_yet_.load(std::memory_order_acquire)) sched_yield();
   __tsan_acquire(const_cast<std::atomic<bool>*>(&notified_yet_));
@@ -34,7 +35,7 @@ ABSL_NAMESPACE_END
 
 namespace tsl {
 
-// A callback comes after its registration, wherever it is called or destroyed.
+// Orders each call and the destruction of a callback after its registration.
 bool CancellationManager::RegisterCallback(CancellationToken token, CancelCallback callback) {
   struct Callback {
     explicit Callback(CancelCallback of) : callback(std::move(of)) { __tsan_release(this); }

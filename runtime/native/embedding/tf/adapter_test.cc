@@ -1,10 +1,11 @@
-// The kernels of TPU embeddings on a thread pool with TensorFlow's interface, for
-// ThreadSanitizer: concurrent runs of functions and of sessions, on one to three cores. Some of
-// them fail, are cancelled or interrupted, while the tables are configured anew. What an
-// executor does is done here; TensorFlow's own is not instrumented.
+// Tests the kernels of TPU embeddings under ThreadSanitizer, on a thread pool with TensorFlow's
+// interface. Functions and sessions run concurrently, on one to three TensorCores. Some runs
+// fail or are cancelled or interrupted, while the tables are configured again. This file does
+// the work of an executor, because TensorFlow's executor is not instrumented.
 //
-// A step adds two to the row of its run in one table and to the row of its core in another. So
-// the tables tell which steps were made, and that none was made in part.
+// A step adds two to the row of its run in one table, and to the row of its TensorCore in
+// another. The tables therefore show which steps were applied, and that none was applied
+// partly.
 #include <signal.h>
 
 #include <atomic>
@@ -51,10 +52,11 @@ using tensorflow::TensorValue;
 constexpr int kMaxCores = 3;
 constexpr int kThreads = 4;
 constexpr int kDrivers = 4;
-constexpr int kMaxSteps = 4;  // Of a run.
+constexpr int kMaxSteps = 4;  // The largest number of steps of a run.
 constexpr int64_t kSamples = 2;
 
-// Nothing here is ever destroyed: the program ends while work is under way.
+// The objects of this file are never destroyed, because the program ends while threads still
+// work.
 Pool& ThePool() {
   static Pool* const pool = new Pool(kThreads);
   return *pool;
@@ -167,7 +169,7 @@ std::string Configuration(int64_t runs, int cores, bool pipelined) {
   return made.SerializeAsString();
 }
 
-// Of a session on one device: it has no reference count.
+// The rendezvous of a session on one device. It has no reference count.
 class PrivateRendezvous : public tensorflow::RendezvousInterface {
  public:
   absl::Status Send(const ParsedKey& key, const Args& args, const Tensor& value,
@@ -184,11 +186,12 @@ class PrivateRendezvous : public tensorflow::RendezvousInterface {
   }
 
  private:
-  std::recursive_mutex seen_;  // By the sanitizer, unlike TensorFlow's own.
+  // The sanitizer sees this mutex. It does not see TensorFlow's own.
+  std::recursive_mutex seen_;
   tensorflow::LocalRendezvous local_{nullptr, 1};
 };
 
-// An op and what it is called with.
+// An op and its arguments.
 struct Op {
   std::vector<Tensor> inputs;
   std::vector<TensorValue> values;
@@ -197,19 +200,20 @@ struct Op {
   std::unique_ptr<OpKernelContext> context;
 };
 
-// What fails or is cancelled; where nothing does, a run succeeds.
+// The failures and cancellations of a run. Without them, the run succeeds.
 struct Plan {
   int64_t id = 0;
   int cores = 1;
   int steps = 1;
   bool enqueues = true;
-  int fails_at = -1;        // Before the op of this number, another one fails.
-  int cancel_after = -1;    // Microseconds.
-  bool of_session = false;  // On one device: its rendezvous cannot be held on to.
+  int fails_at = -1;      // Before the op of this number, the run fails.
+  int cancel_after = -1;  // In microseconds.
+  // The run is that of a session on one device. Its rendezvous cannot be referenced.
+  bool of_session = false;
 };
 
-// The run of a function or of a session. Each core receives and sends step by step, once all
-// batches are enqueued.
+// The run of a function or of a session. When all batches are enqueued, each TensorCore
+// receives and sends step by step.
 class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
  public:
   explicit ConcurrentRun(const Plan& plan) : plan_(plan) {
@@ -222,7 +226,7 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
     }
   }
 
-  // Returns why it failed, once all that it had begun is over.
+  // Returns why the run failed. Waits until everything that it began has ended.
   absl::Status Do() {
     Start();
     std::unique_lock<std::mutex> lock(mutex_);
@@ -236,7 +240,8 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
     changed_.wait(lock, over);
     const absl::Status status = status_;
     lock.unlock();
-    // In either order, as TensorFlow does; that of a session goes first.
+    // TensorFlow destroys the manager and the rendezvous in either order. A session destroys
+    // the rendezvous first.
     if (private_ || step_ % 2 == 0) {
       private_.reset();
       shared_.reset();
@@ -252,7 +257,7 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
   using Next = std::function<void()>;
 
   void Start() {
-    Begin();  // This function.
+    Begin();  // Counts this function as work of the run.
     const auto self = shared_from_this();
     if (plan_.enqueues) {
       auto left = std::make_shared<std::atomic<int>>(plan_.cores * plan_.steps);
@@ -288,7 +293,7 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
   void Receive(int core, int step) {
     Call(std::make_unique<Op>(), TheGraph().receive, core,
          [=, self = shared_from_this()](Op* op) {
-           // Of one moment.
+           // All values are from the same state of the tables.
            for (int i = 0; i < 2; ++i) {
              const auto values = op->context->mutable_output(i)->flat<float>();
              for (int64_t j = 0; j < values.size(); ++j) {
@@ -316,7 +321,7 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
     });
   }
 
-  // As an executor does, in one of its threads.
+  // Runs an op as an executor does in one of its threads.
   void Call(std::unique_ptr<Op> given, OpKernel* kernel, int core,
             std::function<void(Op*)> next) {
     if (calls_.fetch_add(1) == plan_.fails_at) Fail(absl::InternalError("as planned"));
@@ -370,7 +375,7 @@ class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
     const std::lock_guard<std::mutex> lock(mutex_);
     return !status_.ok();
   }
-  // The first time: aborts the rendezvous, and then cancels what waits.
+  // Only the first call has an effect. It aborts the rendezvous and then cancels what waits.
   void Fail(const absl::Status& status) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -423,7 +428,7 @@ std::vector<float> Read(Engine* engine, int64_t table, int64_t rows) {
   return values;
 }
 
-// Of runs that are over no batch stays that others may not have.
+// Expects that ended runs have left no batch that other runs cannot receive.
 void NothingIsKept(Engine* engine, int cores) {
   FindEndedRuns();
   engine->Abandon(/*tell=*/false);
@@ -437,8 +442,9 @@ void NothingIsKept(Engine* engine, int cores) {
   }
 }
 
-// Many runs at once. Gently: they fail, and what others do is exact. Else they are also
-// cancelled, interrupted and lose their tables, and no step is applied in part.
+// The conditions of many concurrent runs. If `gentle`, some runs fail, and the results of the
+// others are exact. Otherwise runs are also cancelled and interrupted and lose their tables,
+// and no step is applied partly.
 struct Weather {
   int cores;
   bool pipelined;
@@ -509,15 +515,16 @@ void RunsStandOrFall(const Weather& weather, int64_t steps, uint64_t seed) {
   EXPECT(good > runs / 8);
 }
 
-// As Python has a handler.
+// Installs a signal handler, as Python does.
 void NoteInterrupt() {
   struct sigaction noted = {};
   noted.sa_handler = [](int) {};
   sigaction(SIGINT, &noted, nullptr);
 }
 
-// What waits for longer than a second ends on Ctrl-C, and when the tables are shut down.
-TEST(Adapter, WaitingEnds) {
+// Ops that have waited for longer than a second end on Ctrl-C. All waiting ops end when the
+// tables are shut down.
+TEST(Adapter, InterruptAndShutdownEndWaits) {
   NoteInterrupt();
   EXPECT(Configure(Configuration(1, 2, false)).ok());
   for (const bool interrupt : {true, false}) {
@@ -545,8 +552,8 @@ TEST(Adapter, WaitingEnds) {
   }
 }
 
-// A thousand steps in each weather.
-TEST(Adapter, RunsStandOrFall) {
+// Each combination of conditions runs about a thousand steps.
+TEST(Adapter, RunsAreAppliedCompletelyOrUndone) {
   NoteInterrupt();
   for (int64_t round = 0; round < testing::Rounds(1); ++round) {
     for (int i = 0; i < 12; ++i) {
@@ -563,8 +570,9 @@ TEST(Adapter, RunsStandOrFall) {
   }
 }
 
-// The last one: it ends while runs are under way, and others wait for what never comes.
-TEST(Adapter, TheProgramEndsAtWork) {
+// This must be the last test. The program ends while runs are active and others wait for
+// batches that never come.
+TEST(Adapter, ProcessEndsDuringRuns) {
   constexpr int64_t kRuns = 1000;
   EXPECT(Configure(Configuration(kRuns, 2, true)).ok());
   for (int d = 0; d < kDrivers; ++d) {

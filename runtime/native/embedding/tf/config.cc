@@ -31,10 +31,12 @@ const OptimizerTraits* FindTraits(absl::string_view field) {
   return nullptr;
 }
 
-// What a program's name begins with that stands for an optimizer without a message of its own.
+// The prefix of a program's name that stands for an optimizer without its own message in
+// TensorFlow's proto.
 constexpr absl::string_view kNamedPrograms = "opwright.";
 
-// The optimizer that a program names. Its hyperparameters are the program's attributes.
+// Reads the optimizer that a program names. The attributes of the program are the
+// hyperparameters.
 absl::Status ReadNamedProgram(const xla::HloModuleProto& program, const std::string& where,
                               TableConfig* table) {
   const OptimizerTraits* const traits =
@@ -59,7 +61,7 @@ absl::Status ReadNamedProgram(const xla::HloModuleProto& program, const std::str
   return absl::OkStatus();
 }
 
-// The optimizer whose message is set, with the values of the fields that its traits name.
+// Reads the optimizer whose message is set, and the values of the fields that its traits name.
 absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::string& where,
                            TableConfig* table) {
   const Reflection* const reflection = parameters.GetReflection();
@@ -94,7 +96,8 @@ absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::
   }
   table->every_row = traits->non_lazy() >= 0 && table->hyper.values[traits->non_lazy()] != 0;
   if (parameters.has_user_defined_program()) {
-    // A program takes gradients and all state, and returns the state.
+    // A user-defined program has gradients and the complete state as inputs, and returns the
+    // new state.
     const auto& shape = parameters.user_defined_program().program().host_program_shape();
     table->program_slots = shape.result().tuple_shapes_size() - 1;
     if (table->program_slots < 0 || table->program_slots > kMaxSlots) {

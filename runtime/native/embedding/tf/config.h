@@ -1,4 +1,4 @@
-// From TPUEmbeddingConfiguration to core's words.
+// Conversion of a TPUEmbeddingConfiguration to the engine's Configuration.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace opwright::embedding {
 
-// Reads and checks a serialized configuration; `canonical`, if not null, becomes bytes that
-// are the same for equal messages.
+// Parses and checks a serialized configuration. If `canonical` is not null, it receives a
+// serialization that is the same for equal messages.
 absl::Status ReadConfiguration(absl::string_view serialized, Configuration* configuration,
                                std::string* canonical);
 

@@ -1,8 +1,9 @@
-// The ops about deduplication data on the CPU: its layout, and its conversion from and to
+// The ops for deduplication data on the CPU. They return its layout, and convert between it and
 // two vectors.
 //
-// A TPU keeps its layout to itself. Here a step's data has two parts for each table, in the
-// configuration's order: the row of each sample, as integers, and its weight, as floats.
+// The layout of a TPU is not documented. In this library, the data of a step has two parts for
+// each table, in the order of the configuration. One part contains the row of each sample as
+// integers. The other part contains its weight as floats.
 #include <cstring>
 #include <limits>
 #include <string>
@@ -42,7 +43,7 @@ struct Part {
   int64_t length;
 };
 
-// The parts, as vectors: what stands for XLA's tuple.
+// The parts as vectors. This type replaces XLA's tuple.
 struct DedupTuple {
   std::vector<Tensor> parts;
 
@@ -69,7 +70,8 @@ absl::Status ParseConfig(const std::string& bytes, TPUEmbeddingConfiguration* co
   return Invalid("config", "is no serialized TPUEmbeddingConfiguration");
 }
 
-// Cores that share a replica's data, among which each part is divided; 1: none.
+// Reads how many TensorCores share the data of a replica. Each part is divided among them. 1
+// means that nothing is divided.
 absl::Status ReadSharding(const TPUEmbeddingConfiguration& config, int64_t* cores) {
   *cores = 1;
   if (!config.spmd_sharding().enabled()) return absl::OkStatus();
@@ -104,7 +106,7 @@ absl::Status Layout(const std::string& bytes, std::vector<Part>* parts) {
   return absl::OkStatus();
 }
 
-// What the configuration alone decides.
+// Returns the layout, which only depends on the configuration.
 class LayoutOp : public OpKernel {
  public:
   explicit LayoutOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -149,8 +151,9 @@ class TupleMaskOp : public LayoutOp {
   }
 };
 
-// Both directions of the conversion. One device stands for all cores of a replica, so that
-// the parts are complete even where a TPU's cores have a share each.
+// The base class of the conversions in both directions. One device does the work of all
+// TensorCores of a replica. So its parts are complete, while each TensorCore of a TPU would
+// have a share of them.
 class ConversionOp : public OpKernel {
  public:
   explicit ConversionOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -171,7 +174,8 @@ class ConversionOp : public OpKernel {
                                             "that of part " +
                                             std::to_string(i) + " is " +
                                             std::to_string(parts_[i].length)));
-      totals_[parts_[i].is_float] += parts_[i].length;  // Of few parts, each in int32.
+      // There are few parts, and each length is an int32, so the sum cannot overflow.
+      totals_[parts_[i].is_float] += parts_[i].length;
     }
   }
 
@@ -185,7 +189,8 @@ class ConversionOp : public OpKernel {
 
  private:
   absl::Status ReadMask(const std::string& bytes) {
-    // Two a table: far beyond any configuration. Few bytes can stand for many parts.
+    // With two parts for each table, no configuration has so many. The limit is necessary,
+    // because a few bytes can encode many parts.
     constexpr int64_t kMaxParts = 1 << 16;
     const auto no_tensor = [] {
       return Invalid("tuple_mask", "is no serialized TensorProto of int32");
@@ -196,7 +201,8 @@ class ConversionOp : public OpKernel {
         proto.dtype() != tensorflow::DT_INT32) {
       return no_tensor();
     }
-    // The shape comes before the tensor, which takes the memory of its shape.
+    // The shape is checked before the tensor is created, because the tensor allocates the
+    // memory of its shape.
     TensorShape shape;
     if (!TensorShape::BuildTensorShape(proto.tensor_shape(), &shape).ok()) return no_tensor();
     // An empty mask may lack its second dimension.

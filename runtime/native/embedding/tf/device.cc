@@ -1,4 +1,4 @@
-// Without kernels for GPUs.
+// Implements device.h for a library without GPU kernels.
 #include "embedding/tf/device.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// The devices of TensorFlow that embedding tables can lie on.
+// The TensorFlow devices on which embedding tables can be.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 #include "embedding/store.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
-// For the CPU and, in a library with kernels for GPUs, for those as well: HOST_MEMORY are
-// clauses that name the arguments which stay in the memory of the host there.
+// Registers a kernel for the CPU and, in a library with GPU kernels, also for GPUs. HOST_MEMORY
+// lists the arguments that are in host memory when the op runs on a GPU.
 #define OPWRIGHT_REGISTER(NAME, HOST_MEMORY, ...) \
   OPWRIGHT_REGISTER_BOTH(NAME, ::opwright::kPriority, HOST_MEMORY, __VA_ARGS__)
-// The same of an op that TensorFlow shall put on the CPU by default: it prefers a GPU
-// otherwise.
+// Registers an op that TensorFlow places on the CPU by default. With equal priorities,
+// TensorFlow would prefer a GPU.
 #define OPWRIGHT_REGISTER_CPU_FIRST(NAME, HOST_MEMORY, ...) \
   OPWRIGHT_REGISTER_BOTH(NAME, ::opwright::kPriority - 1, HOST_MEMORY, __VA_ARGS__)
 #define OPWRIGHT_REGISTER_BOTH(NAME, GPU_PRIORITY, HOST_MEMORY, ...) \
@@ -26,13 +26,15 @@
 
 namespace opwright::embedding {
 
-// Whether tables can lie on GPUs. A constant, so that it is known before any static is made.
+// Whether tables can be on GPUs. It is a constant, so that it is initialized before any static
+// object.
 extern const bool kHasGpuKernels;
 
-// Where an op runs: ops on the same device can use the same tables.
+// The device that an op runs on. Ops on equal devices can use the same tables.
 struct OpDevice {
-  std::string gpu;         // Its name; empty: the CPU, whose devices share a memory.
-  void* stream = nullptr;  // That the GPU's ops queue their work on.
+  // The name of the GPU. It is empty for the CPU. All CPU devices share one memory.
+  std::string gpu;
+  void* stream = nullptr;  // The stream on which the GPU's ops queue their work.
 
   bool operator==(const OpDevice& other) const {
     return gpu == other.gpu && stream == other.stream;
@@ -40,16 +42,17 @@ struct OpDevice {
 };
 OpDevice DeviceOf(tensorflow::OpKernelContext* context);
 
-// Whether the op has in the memory of a GPU what its kernel is not registered to have in the
-// host's.
+// Returns whether an input of the op is in GPU memory. Inputs that the kernel registered with
+// HostMemory are not counted.
 bool HasDeviceMemory(tensorflow::OpKernelContext* context);
 
-// Copies such tensors to the host, and then calls `then`, from any thread. No thread waits.
+// Copies such tensors to the host and then calls `then` from any thread. No thread is blocked
+// meanwhile.
 using OnHost = std::function<void(const absl::Status&, std::vector<tensorflow::Tensor>)>;
 void CopyToHost(tensorflow::OpKernelContext* context, std::vector<tensorflow::Tensor> from,
                 OnHost then);
 
-// For tables on the device of the op. It needs nothing of the op later.
+// Creates a store for tables on the device of the op. The store may outlive the op.
 std::unique_ptr<TableStore> MakeTableStore(tensorflow::OpKernelContext* context);
 
 }  // namespace opwright::embedding

@@ -1,4 +1,5 @@
-// With kernels for GPUs: the stream and the memory are TensorFlow's.
+// Implements device.h for a library with GPU kernels. The stream and the memory are
+// TensorFlow's.
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -25,14 +26,15 @@ using tensorflow::Allocator;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// A device's memory, which TensorFlow gives again at once: to work that it queues later, on
-// the same stream.
+// The memory of a device. TensorFlow may reuse freed memory at once, but only for work that is
+// queued later on the same stream.
 class DeviceMemory : public cuda::Memory {
  public:
   explicit DeviceMemory(Allocator* allocator) : allocator_(allocator) {}
 
   void* Allocate(int64_t bytes) override {
-    // Who waits decides so itself, and where: TensorFlow would wait for ten seconds right here.
+    // Allocation fails at once if memory is short, because the caller decides whether and where
+    // to wait. Otherwise TensorFlow would wait for ten seconds here.
     tensorflow::AllocationAttributes at_once;
     at_once.retry_on_failure = false;
     return allocator_->AllocateRaw(Allocator::kAllocatorAlignment, static_cast<size_t>(bytes),
@@ -46,12 +48,12 @@ class DeviceMemory : public cuda::Memory {
   }
 
  private:
-  Allocator* const allocator_;  // Lives as long as the process.
+  Allocator* const allocator_;  // The allocator exists until the process ends.
 };
 
-// Whether the op runs on a GPU, and the stream that its work is queued on.
+// Returns whether the op runs on a GPU, and the stream on which its work is queued.
 #if defined(OPWRIGHT_CPU_AS_GPU)
-// For tests: every device counts as a GPU, and does its work at once.
+// In tests, every device counts as a GPU and executes its work immediately.
 bool IsOnGpu(OpKernelContext*, void** stream) {
   *stream = nullptr;
   return true;
@@ -75,7 +77,7 @@ bool InDeviceMemory(OpKernelContext* context) {
   return IsOnGpu(context, &stream);
 }
 
-// `from` and `to` have to stay until it is done.
+// `from` and `to` must stay valid until the copy calls `done`.
 void StartCopy(OpKernelContext* context, const Tensor* from, Tensor* to,
                tensorflow::StatusCallback done) {
   auto* const device = static_cast<tensorflow::Device*>(context->device());
@@ -83,7 +85,8 @@ void StartCopy(OpKernelContext* context, const Tensor* from, Tensor* to,
 }
 #endif
 
-// Copies that end together, however they end.
+// A group of copies. The callback is called once, after all of them have ended with or without
+// an error.
 struct Copies {
   std::vector<Tensor> from, to;
   OnHost then;

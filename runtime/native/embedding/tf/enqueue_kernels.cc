@@ -1,4 +1,5 @@
-// The ops that enqueue a step's ids: dense, as indices, as row splits, or serialized.
+// The ops that enqueue the ids of a step: dense, with sample indices, with row splits, or
+// serialized.
 #include <memory>
 #include <new>
 #include <vector>
@@ -33,7 +34,8 @@ Floats FloatsOf(const Tensor& tensor) {
   return {tensor.data(), tensor.dtype() == tensorflow::DT_DOUBLE, tensor.NumElements()};
 }
 
-// `settled` is what the graph of a named lookup says; empty: the op's input does.
+// `settled` is the mode that named_lookups.cc wrote for a named lookup. If it is empty, the
+// input mode_override determines the mode.
 absl::Status ReadMode(OpKernelContext* context, Mode configured, const std::string& settled,
                       Mode* mode) {
   const Tensor* tensor;
@@ -61,9 +63,9 @@ absl::Status ReadMode(OpKernelContext* context, Mode configured, const std::stri
   return absl::OkStatus();
 }
 
-// A feature's ids, or those of an input of a num_features configuration.
+// The ids of one feature or, in a num_features configuration, the ids of one input of the op.
 struct Input {
-  // What the lookups are views of; none, of an op that makes them itself.
+  // The tensors that `lookups` refers to. They are empty in an op that creates the ids itself.
   struct Tensors {
     Tensor where, ids, weights;
   };
@@ -77,18 +79,19 @@ struct Input {
 
   Lookups lookups;
   Tensors tensors;
-  bool on_device = false;  // They lie there.
+  bool on_device = false;  // Whether the tensors are in the memory of a device.
 };
 
 struct Inputs {
   Mode mode = Mode::kTraining;
   std::vector<Input> list;
-  std::vector<Placement> places;      // In a num_features configuration, by input.
-  std::shared_ptr<const void> owner;  // Of ids that are in no tensor.
+  // For a num_features configuration: the place of each input.
+  std::vector<Placement> places;
+  std::shared_ptr<const void> owner;  // Owns ids that are not in a tensor.
 };
 
-// What the ops have in common: which core, which mode, which combiners. A
-// subclass reads the ids of a feature, or of an input of a num_features configuration.
+// The base class of all enqueuing ops. It reads the TensorCore, the mode and the combiners. A
+// subclass reads the ids of a feature or, in a num_features configuration, of an input.
 class EnqueueOp : public AsyncOpKernel {
  public:
   explicit EnqueueOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -148,7 +151,8 @@ class EnqueueOp : public AsyncOpKernel {
                    to_fetch[i]->View({of[0], of[1], of[2]});
                    to_fetch[i]->on_device = false;
                  }
-                 // This may be a thread that tells of the device's work, and must not be kept.
+                 // This may be a thread that reports the completion of the device's work. It
+                 // must not be blocked, so another thread enqueues.
                  WorkerPool(context)->Schedule([=] { RunOp(context, done, enqueue); });
                });
   }
@@ -159,10 +163,10 @@ class EnqueueOp : public AsyncOpKernel {
                               : At(combiners_, At(configuration.features, feature).table);
   }
 
-  // Checks what can be told without looking at ids.
+  // Reads the inputs and does the checks that do not need the ids.
   virtual absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const = 0;
 
-  // By input, where it goes: for ops whose inputs name their tables, in a num_features
+  // For ops whose inputs name their tables: sets the place of each input in a num_features
   // configuration.
   virtual absl::Status MakePlacements(const Configuration&, size_t,
                                       std::vector<Placement>*) const {
@@ -173,7 +177,8 @@ class EnqueueOp : public AsyncOpKernel {
   }
 
  private:
-  // Refuses a batch: its caller gets the error, and so do hosts that await the batch.
+  // Reports the error of a refused batch to the caller, and to the hosts that wait for the
+  // batch.
   static absl::Status ToAll(Engine* engine, int64_t core, const absl::Status& status) {
     if (!status.ok()) engine->Refuse(InvalidArgumentError(std::string(status.message())));
     return OfCore(*engine, core, status);
@@ -217,8 +222,9 @@ class EnqueueOp : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  // The inputs that lie on a device and cannot stay there: where the tables lie elsewhere, or
-  // where only the host can make of them what a lookup takes.
+  // Returns the inputs that are in device memory and must be copied to the host. This is
+  // necessary if the tables are on another device, or if only the host can convert the ids to
+  // bags.
   static std::vector<Input*> ToFetch(OpKernelContext* context, const Engine& engine,
                                      Inputs* inputs) {
     std::vector<Input*> all;
@@ -243,7 +249,7 @@ class EnqueueOp : public AsyncOpKernel {
     std::vector<Status> statuses(batch->features.size());
     const int64_t features = static_cast<int64_t>(batch->features.size());
     DeviceContext exec(context);
-    // To wake threads costs more than to copy this many ids.
+    // Waking threads costs more than copying this many ids.
     constexpr int64_t kFewIds = 8000;
     Checked ids = 0;
     for (const Input& input : inputs->list) ids += input.on_device ? 0 : input.lookups.ids.size;
@@ -272,7 +278,8 @@ class EnqueueOp : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  // Tensors that RecvTPUEmbeddingActivations will return; none, if memory is short.
+  // Allocates the tensors that RecvTPUEmbeddingActivations will return. Returns null if there
+  // is not enough memory.
   static OutputBuffersRef AllocateTensors(OpKernelContext* context,
                                           const Configuration& configuration) {
     std::vector<Tensor> tensors(configuration.features.size());
@@ -313,7 +320,7 @@ class EnqueueOp : public AsyncOpKernel {
   std::vector<Combiner> combiners_;
 };
 
-// One int32 vector a feature: one id a sample.
+// Each feature has an int32 vector with one id for each sample.
 class EnqueueIntegerOp : public EnqueueOp {
  public:
   using EnqueueOp::EnqueueOp;
@@ -330,7 +337,7 @@ class EnqueueIntegerOp : public EnqueueOp {
   }
 };
 
-// Three lists: where ids belong, ids, weights.
+// The base class of ops with three lists of inputs: the positions of ids, ids, and weights.
 class EnqueueTripleOp : public EnqueueOp {
  public:
   EnqueueTripleOp(OpKernelConstruction* context, const char* where)
@@ -341,8 +348,8 @@ class EnqueueTripleOp : public EnqueueOp {
   }
 
  protected:
-  // The form of an input, from the tensor that says where its ids belong; or what is wrong
-  // with that tensor.
+  // Sets the form of an input, from the tensor `where` with the positions of its ids. The error
+  // is about that tensor.
   virtual absl::Status ReadForm(const Tensor& where, const Tensor& ids,
                                 Lookups* input) const = 0;
 
@@ -372,7 +379,7 @@ class EnqueueTripleOp : public EnqueueOp {
                    "must be of rank 1, has the shape " + tensor.shape().DebugString());
   }
 
-  // A vector of samples, one for each id.
+  // Reads `where` as a vector of samples with one element for each id.
   static absl::Status ReadSamples(const Tensor& where, const Tensor& ids, Lookups* input) {
     input->form = Lookups::Form::kSamples;
     if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
@@ -407,7 +414,7 @@ class EnqueueSparseOp : public EnqueueTripleOp {
   }
 };
 
-// Dense, sparse and ragged tensors, told apart by shape.
+// Dense, sparse and ragged tensors. The shape of `where` distinguishes them.
 class EnqueueArbitraryOp : public EnqueueTripleOp {
  public:
   explicit EnqueueArbitraryOp(OpKernelConstruction* context)
@@ -428,8 +435,8 @@ class EnqueueArbitraryOp : public EnqueueTripleOp {
   }
 };
 
-// Inputs that name their tables. In a num_features configuration the features of a table lie
-// side by side.
+// The base class of ops whose inputs name their tables. In a num_features configuration, the
+// features of a table are next to each other.
 class EnqueueByTableOp : public EnqueueTripleOp {
  public:
   EnqueueByTableOp(OpKernelConstruction* context, const char* where)
@@ -488,7 +495,8 @@ class EnqueueByTableOp : public EnqueueTripleOp {
       int64_t& taken = At(used, table);
       place.stride = At(configuration.tables, table).features;
       place.first = taken;
-      // Never above the table's own number: so nothing computed from these can overflow.
+      // The sum is never above the table's number of features, so values computed from it
+      // cannot overflow.
       const int64_t own = place.sequence > 0 ? place.sequence : place.count;
       if (own > place.stride - taken) {
         return Invalid(place.sequence > 0 ? "max_sequence_lengths" : "num_features",
@@ -512,9 +520,10 @@ class EnqueueByTableOp : public EnqueueTripleOp {
   }
 
  private:
-  // Where features are described, the inputs are in their order.
+  // If the configuration describes features, the inputs must be in the order of the features.
   absl::Status CheckFeature(const Configuration& configuration, size_t input) const {
-    if (input >= configuration.features.size()) return absl::OkStatus();  // Told elsewhere.
+    // Another check reports the wrong number of inputs.
+    if (input >= configuration.features.size()) return absl::OkStatus();
     const FeatureConfig& feature = configuration.features[input];
     if (feature.table != table_ids_[input]) {
       return Invalid(
@@ -564,9 +573,9 @@ class EnqueueRaggedTensorOp : public EnqueueByTableOp {
   }
 };
 
-// One vector of strings a feature; each string is one sample, a SparseFeatures message as
-// SyntaxNet's sparse.proto has it: field 1 are ids (uint64), field 2 weights (float), and
-// no weights mean ones.
+// Each feature has a vector of strings. Each string is one sample: a SparseFeatures message of
+// SyntaxNet's sparse.proto. Field 1 contains the ids (uint64) and field 2 the weights (float).
+// Without weights, all weights are 1.
 class EnqueueSerializedOp : public EnqueueOp {
  public:
   using EnqueueOp::EnqueueOp;
@@ -631,7 +640,8 @@ class EnqueueSerializedOp : public EnqueueOp {
       uint32_t given;
       int size;
       if (!in.ReadVarint32(&given) || !Narrow(given, &size)) return false;
-      if (size > in.BytesUntilLimit()) return false;  // A list may not end after its message.
+      // A packed list must not extend beyond its message.
+      if (size > in.BytesUntilLimit()) return false;
       const auto limit = in.PushLimit(size);
       while (in.BytesUntilLimit() > 0) {
         if (!one()) return false;
@@ -656,7 +666,7 @@ class EnqueueSerializedOp : public EnqueueOp {
     if (weights != 0 && weights != ids) return false;
     if (weights == 0 && !to->weights.empty()) to->weights.resize(to->ids.size(), 1);
     if (weights != 0 && to->weights.size() != to->ids.size()) {
-      // Samples before this one had none: theirs are ones.
+      // Samples before this one had no weights, so their weights are 1.
       to->weights.insert(to->weights.begin(), to->ids.size() - to->weights.size(), 1);
     }
     to->splits.push_back(static_cast<int64_t>(to->ids.size()));
@@ -664,8 +674,8 @@ class EnqueueSerializedOp : public EnqueueOp {
   }
 };
 
-// Ids come from a pipeline on the host mostly, where an op without a
-// device runs. On a GPU it takes what a program has made there; strings are always the host's.
+// An op without a device runs on the CPU, because most ids come from a pipeline on the host. An
+// op on a GPU accepts ids that a program computed there. Strings are always in host memory.
 #define MODE .HostMemory("mode_override")
 #define MODE_AND_ORDINAL MODE.HostMemory("device_ordinal")
 

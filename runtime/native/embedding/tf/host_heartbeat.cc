@@ -24,11 +24,12 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kReplyGrace{1};
-constexpr double kForever = 1e8;  // Seconds. Clocks end.
+constexpr double kForever = 1e8;  // In seconds. Larger values would overflow the clock.
 
 }  // namespace
 
-// One thread's heartbeats and their replies. It lives until the last reply.
+// The heartbeats of one thread, and the replies to them. Callbacks keep this object alive until
+// the last reply.
 class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<HeartbeatLoop> {
  public:
   HeartbeatLoop(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts)
@@ -42,7 +43,8 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
     }
   }
 
-  // Until one does not answer, or it shall end. Then nothing that waits is left.
+  // Sends heartbeats until a host does not answer or End is called. If a host does not answer,
+  // aborts all waits in collectives.
   void Run() {
     try {
       if (const Host* const unresponsive = SendUntilTimeout()) {
@@ -74,12 +76,12 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
     std::string task;
     bool has_service;
     Clock::duration interval;
-    Clock::time_point next;        // When the next heartbeat is due.
-    Clock::time_point last_reply;  // When it last did.
+    Clock::time_point next;        // The time at which the next heartbeat is due.
+    Clock::time_point last_reply;  // The time of the last successful reply.
     bool in_flight = false;
   };
 
-  // Null: it shall end.
+  // Returns the host that does not answer, or null if End was called.
   const Host* SendUntilTimeout() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!over_) {
@@ -87,7 +89,7 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
           std::min_element(hosts_.begin(), hosts_.end(), [](const Host& a, const Host& b) {
             return std::make_pair(a.in_flight, a.next) < std::make_pair(b.in_flight, b.next);
           });
-      if (first->in_flight) {  // All are.
+      if (first->in_flight) {  // All hosts have a heartbeat in flight.
         changed_.wait(lock);
       } else if (first->next > Clock::now()) {
         changed_.wait_until(lock, first->next);
@@ -120,8 +122,9 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
     host.next = now + host.interval;
     --in_flight_;
     if (status.ok()) host.last_reply = now;
-    // Of others that have ended, or been started again, the service tells. A connection that
-    // broke may be there again soon.
+    // For a host without the coordination service, only a missing answer counts as a failure.
+    // The service itself reports that such a host has ended or was restarted. After other
+    // errors, such as a broken connection, the host may soon be reachable again.
     const bool tells = host.has_service || absl::IsDeadlineExceeded(status);
     if (!over_ && !status.ok() && tells && now - host.last_reply >= 6 * host.interval) {
       over_ = true;
@@ -131,7 +134,8 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
     changed_.notify_all();
   }
 
-  // Answers come to the executor, which refers to no more than the context that outlives this.
+  // Replies arrive through the executor. It refers only to the context, which outlives this
+  // object.
   const tensorflow::CollectiveExecutor::Handle executor_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// Heartbeats between the hosts that share tables, in addition to TensorFlow's coordination
+// Heartbeats between the hosts that share tables. They complement TensorFlow's coordination
 // service.
 #pragma once
 
@@ -11,22 +11,24 @@
 
 namespace opwright::embedding {
 
-// Ends waits in TensorFlow's collectives for hosts that do not answer, with an error that names
-// them. The coordination service is part of the first host. It hears of the others that have
-// ended, but not of two that cannot reach each other; of itself it says, half a timeout and a
-// second after, which RPC was not answered. Heartbeats end the waits before that.
+// If a host does not answer, aborts the waits in TensorFlow's collectives with an error that
+// names the host. The coordination service runs in the first host. It detects that another host
+// has ended. It does not detect that two other hosts cannot reach each other. If the first host
+// itself fails, the service's error names only an RPC, and comes half a timeout and a second
+// later. Heartbeats abort the waits before that.
 class HostHeartbeat {
  public:
   HostHeartbeat(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts);
   HostHeartbeat(const HostHeartbeat&) = delete;
-  // Stops the heartbeats. Waits for open replies, but not for long.
+  // Stops the heartbeats. Waits for outstanding replies for at most a second.
   ~HostHeartbeat();
 
  private:
   class HeartbeatLoop;
 
   const std::shared_ptr<HeartbeatLoop> loop_;
-  const pid_t runs_in_;  // The thread does not come along when a process forks.
+  // The process that the thread belongs to. A fork does not copy the thread to the child.
+  const pid_t runs_in_;
 };
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// What ops that look up have in common.
+// Functions that ops with lookups share.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline Ints IntsOf(const tensorflow::Tensor& tensor) {
   return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
 }
 
-// By table, or none.
+// Returns one combiner for each table, or none if there are no names.
 inline absl::Status CombinersOf(const std::vector<std::string>& names,
                                 std::vector<Combiner>* combiners) {
   for (const std::string& name : names) {
@@ -29,7 +29,7 @@ inline absl::Status CombinersOf(const std::vector<std::string>& names,
   return absl::OkStatus();
 }
 
-// The attr `combiners`.
+// Reads the attr `combiners`.
 inline absl::Status ReadCombiners(tensorflow::OpKernelConstruction* context,
                                   std::vector<Combiner>* combiners) {
   std::vector<std::string> names;

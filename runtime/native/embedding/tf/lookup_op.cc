@@ -1,6 +1,6 @@
-// OpwrightEmbeddingLookup: a lookup that is no part of a step, of ids that come in one piece.
-// TensorFlow has no such op: its two are a step's, which enqueue and receive. This one is for
-// programs that only read: to serve, to evaluate, to inspect what has been learned.
+// OpwrightEmbeddingLookup is a lookup that is not part of a step, of ids in one tensor.
+// TensorFlow's two ops enqueue and receive batches, and belong to a step. This op is for
+// programs that only read tables: for serving, evaluation and inspection.
 #include <utility>
 #include <vector>
 
@@ -34,13 +34,16 @@ absl::Status InferShapes(InferenceContext* context) {
 }
 
 REGISTER_OP("OpwrightEmbeddingLookup")
-    .Input("ids: Tids")            // Those of a bag after each other, bags by feature.
-    .Input("row_splits: Tsplits")  // [features * samples + 1]; or [0]: one id a bag.
-    .Input("weights: float")       // By id; or [0]: ones.
+    // Ids of the bags, one bag after another. Bags are ordered by feature.
+    .Input("ids: Tids")
+    // [features * samples + 1], or [0] if each bag has one id.
+    .Input("row_splits: Tsplits")
+    .Input("weights: float")       // One weight for each id, or [0] if all weights are 1.
     .Output("activations: float")  // [samples, sum of the features' dimensions]
     .Attr("Tids: {int32, int64}")
     .Attr("Tsplits: {int32, int64}")
-    .Attr("combiners: list(string) = []")  // By table; or none: sums.
+    // One combiner for each table, or none if all are sums.
+    .Attr("combiners: list(string) = []")
     .SetIsStateful()
     .SetShapeFn(InferShapes);
 

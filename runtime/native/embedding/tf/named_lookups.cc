@@ -1,17 +1,20 @@
-// What a graph says of its lookups in addition to their ops, settled before it runs.
+// A graph pass that adds information about the lookups of a graph before the graph runs.
 //
-// The ops of a step are not connected: a lookup is enqueued, received and trained by three
-// ops, and which of them belong together is written in two other ways.
+// The ops of a step are not connected by edges. A lookup is enqueued, received and trained by
+// three ops. Two other properties show which ops belong together.
 //
-// By name: libraries enqueue every lookup for training, and tag its three ops with one name. In
-// the graph of an evaluation no gradients are sent for that name, so it is for inference. On a
-// TPU a pass of TensorFlow's decides so; this one does in a TensorFlow without.
+// The first property is the name. Libraries enqueue every lookup for training, and mark its
+// three ops with one name. The graph of an evaluation sends no gradients for that name, so the
+// lookup is for inference. On a TPU, a pass of TensorFlow decides this. This pass decides it in
+// TensorFlow builds without TPUs.
 //
-// By order: TensorFlow lets enqueuing ops of one function run in any order, and calls of
-// functions as long as they write no variable in common. Where there are several, each comes
-// after the one before it in the function.
+// The second property is the order. TensorFlow may run the enqueuing ops of one function in any
+// order, and also calls of functions that write no common variable. If there are several, this
+// pass makes each wait for the one before it in the function.
 //
-// Both hold for each core by itself. Cores must not wait for each other here: the second step
+// Both properties apply to each TensorCore separately. TensorCores must not wait for each other
+// here, because the second step of one is looked up only after all have sent the gradients of
+// the first step.
 // of one is looked up when all have sent the gradients of the first.
 #include <algorithm>
 #include <cstdint>
@@ -48,23 +51,25 @@ using tensorflow::GraphOptimizationPassOptions;
 using tensorflow::Node;
 using tensorflow::NodeDef;
 
-// Where TensorFlow's TPUEmbedding writes the name.
+// The attr in which TensorFlow's TPUEmbedding writes the name.
 constexpr char kName[] = "_tpu_embedding_layer";
 
-// Cores by number, and what is no number: of an op without a device, which runs where its
-// function was called, and of one that finds its core when it runs.
+// TensorCores by number. kOfCaller stands for the TensorCore of the calling op. It applies to
+// an op without a device, which runs where its function was called. kAnyCore stands for an op
+// that determines its TensorCore when it runs.
 constexpr int64_t kOfCaller = -1, kAnyCore = -2;
 using Cores = std::set<int64_t>;
 
-// For which cores an op does what with batches, by itself or in functions that it calls.
+// The TensorCores for which an op enqueues, receives or sends, by itself or in functions that
+// it calls.
 struct Uses {
   Cores enqueues;
-  Cores steps;  // Receives them, or sends their gradients.
+  Cores steps;  // The TensorCores for which it receives batches or sends their gradients.
 
   bool operator==(const Uses& other) const {
     return enqueues == other.enqueues && steps == other.steps;
   }
-  // Of a function, called by an op of this core.
+  // Adds the uses of a function that an op of TensorCore `core` calls.
   void AddCalled(const Uses& called, int64_t core) {
     for (const int64_t one : called.enqueues) enqueues.insert(one == kOfCaller ? core : one);
     for (const int64_t one : called.steps) steps.insert(one == kOfCaller ? core : one);
@@ -77,7 +82,7 @@ int64_t CoreOf(absl::string_view device) {
   return parsed && name.has_id ? name.id : kOfCaller;
 }
 
-// As the op finds it when it runs.
+// Returns the TensorCore that the kernel of the op determines when it runs.
 int64_t CoreOf(absl::string_view op, const AttrSlice& attrs, absl::string_view device) {
   if (absl::StartsWith(op, "DynamicEnqueue")) return kAnyCore;
   const AttrValue* const ordinal = attrs.Find("device_ordinal");
@@ -104,7 +109,8 @@ void ForFunctionsOf(absl::string_view op, const AttrSlice& attrs, const See& see
   }
 }
 
-// What functions do: all that a graph may call, and no others, of which there may be many.
+// The uses of functions. Only functions that the graph may call are included, because the
+// library may contain many others.
 class Library {
  public:
   Library(const FunctionLibraryDefinition& functions, const Graph& graph) {
@@ -140,7 +146,8 @@ class Library {
       uses_[name] = uses;
       if (!(uses == Uses())) changed.push_back(name);
     }
-    // From each function to those that call it: calls may be of any depth, and in circles.
+    // Uses propagate from each function to its callers. Calls may be nested to any depth and
+    // may be recursive.
     while (!changed.empty()) {
       const std::string callee = std::move(changed.back());
       changed.pop_back();
@@ -163,7 +170,7 @@ class Library {
     return uses;
   }
 
-  // The functions that do something.
+  // Returns the functions that enqueue, receive or send.
   std::vector<std::string> Used() const {
     std::vector<std::string> names;
     for (const auto& [name, uses] : uses_) {
@@ -184,8 +191,8 @@ class Library {
   std::map<std::string, Uses, std::less<>> uses_;
 };
 
-// A graph or a function: its nodes in the order in which they were made, and what is done to
-// them.
+// A graph or a function. It gives access to the nodes, in the order in which they were created,
+// and to changes of them.
 class Body {
  public:
   virtual ~Body() = default;
@@ -193,7 +200,7 @@ class Body {
   virtual absl::string_view op(size_t node) const = 0;
   virtual AttrSlice attrs(size_t node) const = 0;
   virtual absl::string_view device(size_t node) const = 0;
-  // By node, those that it waits for.
+  // Returns for each node the nodes that it waits for.
   virtual std::vector<std::vector<size_t>> Inputs() const = 0;
   virtual void SetMode(size_t node, const char* mode) = 0;
   virtual void Order(size_t first, size_t second) = 0;
@@ -276,8 +283,8 @@ class FunctionBody : public Body {
   bool changed_ = false;
 };
 
-// Named lookups are for training if gradients are sent for their name in the same body, by the
-// same core.
+// Sets the mode of named lookups. A lookup is for training if gradients are sent for its name
+// in the same body by the same TensorCore.
 absl::Status SetModes(Body* body) {
   struct Lookup {
     std::vector<size_t> enqueues;
@@ -289,7 +296,7 @@ absl::Status SetModes(Body* body) {
     if (kind == Kind::kOther) continue;
     const AttrValue* const name = body->attrs(i).Find(kName);
     if (!name) continue;
-    // Without a device it runs on the first.
+    // An op without a device runs on the first TensorCore.
     const int64_t core = CoreOf(body->op(i), body->attrs(i), body->device(i));
     Lookup& lookup = lookups[{name->s(), std::max<int64_t>(core, 0)}];
     if (kind == Kind::kEnqueue) lookup.enqueues.push_back(i);
@@ -298,7 +305,8 @@ absl::Status SetModes(Body* body) {
   }
   for (const auto& [key, lookup] : lookups) {
     const std::string& name = key.first;
-    // The rules of TensorFlow's pass, which knows no other way to tell what belongs together.
+    // TensorFlow's pass has the same rules. It also identifies ops that belong together only by
+    // their name.
     if (lookup.enqueues.size() > 1 || lookup.receives > 1 || lookup.sends > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("the lookup named '", name, "' is there more than once in a function: ",
@@ -320,7 +328,7 @@ absl::Status SetModes(Body* body) {
   return absl::OkStatus();
 }
 
-// Whether a node waits for another, perhaps by others' way.
+// Returns whether `node` waits for `other`, directly or through other nodes.
 bool Waits(const std::vector<std::vector<size_t>>& inputs, size_t node, size_t other) {
   std::vector<bool> seen(inputs.size());
   std::vector<size_t> next = {node};
@@ -335,8 +343,8 @@ bool Waits(const std::vector<std::vector<size_t>>& inputs, size_t node, size_t o
   return false;
 }
 
-// The first form of control flow, where a node of a branch that is not taken stops all that
-// wait for it.
+// Returns whether an op belongs to control flow version 1. There, a node of a branch that is
+// not taken stops all nodes that wait for it.
 bool IsControlFlow(absl::string_view op) {
   for (const char* const name : {"Switch", "Merge", "Enter", "Exit", "NextIteration"}) {
     if (op == name || op == absl::StrCat("Ref", name)) return true;
@@ -363,7 +371,7 @@ void SetOrder(const Library& library, Body* body) {
     for (const Chain* const chain : {&enqueues, &steps}) {
       const size_t* last = nullptr;
       for (const auto& [node, used] : *chain) {
-        // What may be for any core is in its place among those of each.
+        // A node that may be for any TensorCore is in the chain of every TensorCore.
         if (!used.count(core) && *used.begin() >= 0) continue;
         if (last && !Waits(inputs, node, *last) && !Waits(inputs, *last, node)) {
           body->Order(*last, node);
@@ -375,7 +383,8 @@ void SetOrder(const Library& library, Body* body) {
   }
 }
 
-// XLA would say no more than that it has no kernel for an op.
+// Refuses functions that XLA must compile. XLA's own error would only report an op without a
+// kernel.
 absl::Status RefuseToCompile(const FunctionDef& function) {
   const auto compiled = function.attr().find("_XlaMustCompile");
   if (compiled == function.attr().end() || !compiled->second.b()) return absl::OkStatus();
@@ -390,7 +399,7 @@ absl::Status RefuseToCompile(const FunctionDef& function) {
 absl::Status Settle(const GraphOptimizationPassOptions& options) {
   if (!options.graph || !*options.graph || !options.flib_def) return absl::OkStatus();
   FunctionLibraryDefinition& functions = *options.flib_def;
-  // On a TPU, TensorFlow's passes are in charge.
+  // On a TPU, TensorFlow's passes do this work.
   if (options.device_set) {
     for (const auto* device : options.device_set->devices()) {
       if (device->device_type() == "TPU") return absl::OkStatus();
@@ -409,7 +418,7 @@ absl::Status Settle(const GraphOptimizationPassOptions& options) {
   }
   GraphBody body(options.graph->get());
   TF_RETURN_IF_ERROR(SetModes(&body));
-  // The author of a session's graph adds its control edges.
+  // In a session's graph, the author of the graph adds control edges.
   if (options.is_function_graph) SetOrder(library, &body);
   return absl::OkStatus();
 }
@@ -425,7 +434,7 @@ class LookupsPass : public tensorflow::GraphOptimizationPass {
   }
 };
 
-// Before functions are inlined and control flow is lowered, which is phase 10.
+// The pass runs before functions are inlined and control flow is lowered, which is phase 10.
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, 0, LookupsPass);
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Attrs of ops that enqueue, which passes over graphs write.
+// Attrs of enqueuing ops that graph passes write.
 #pragma once
 
 namespace opwright::embedding {
 
-// "train" or "inference": what a lookup with a name is for, whatever mode_override says. See
-// named_lookups.cc.
+// The value "train" or "inference": the purpose of a named lookup. It takes precedence over the
+// input mode_override. named_lookups.cc writes it.
 constexpr char kModeOfName[] = "_opwright_mode";
-// By feature, whether ids may have any shape: see narrow_ids.cc.
+// For each feature, whether its ids may have any shape. narrow_ids.cc writes it.
 constexpr char kIdsOfAnyShape[] = "_opwright_any_shape";
 
 }  // namespace opwright::embedding

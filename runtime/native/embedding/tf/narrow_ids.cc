@@ -1,8 +1,8 @@
-// Ids go to the ops that enqueue them as they were brought.
+// A graph pass through which ids reach the enqueuing ops without reshapes and casts.
 //
-// TensorFlow's TPUEmbedding flattens each feature's ids and casts them to int64: two ops a
-// feature and core, which cost more than what they do. Ids of int32 and of any shape are as
-// good to the kernel, so this pass has them go past both.
+// TensorFlow's TPUEmbedding flattens the ids of each feature and casts them to int64. These two
+// ops for each feature and TensorCore cost more time than their work. The enqueuing kernels
+// accept int32 ids of any shape, so this pass bypasses both ops.
 #include <new>
 #include <set>
 #include <vector>
@@ -47,7 +47,7 @@ bool WaitsForNothing(const Node& node) {
   return true;
 }
 
-// Whether a reshape makes a vector: its shape is a constant of one number.
+// Returns whether a reshape flattens to a vector: its shape is a constant with one element.
 bool Flattens(const Node& reshape) {
   const Node* shape;
   const tensorflow::TensorProto* value;
@@ -56,13 +56,14 @@ bool Flattens(const Node& reshape) {
          value->tensor_shape().dim_size() == 1 && value->tensor_shape().dim(0).size() == 1;
 }
 
-// What somebody has put behind another op stays where it is.
+// Returns whether an op may be bypassed. An op with control inputs stays, because it must run
+// after the ops of these inputs.
 bool MayBePassed(const Node& node) {
   if (!WaitsForNothing(node)) return false;
   return node.type_string() == "Cast" || (node.type_string() == "Reshape" && Flattens(node));
 }
 
-// The edge on which ids come before they are flattened and cast.
+// The edge that the ids have before they are flattened and cast.
 struct Source {
   const Edge* edge;
   bool flattened = false;
@@ -78,7 +79,7 @@ Source SourceOf(const Edge* ids) {
   return source;
 }
 
-// A node and what it alone needed.
+// Removes a node, and the inputs that only this node used.
 void RemoveUnused(Graph* graph, Node* node) {
   std::vector<Node*> unused = {node};
   while (!unused.empty()) {
@@ -95,7 +96,8 @@ void RemoveUnused(Graph* graph, Node* node) {
   }
 }
 
-// Left as it is, if something is unlike what TensorFlow makes.
+// Bypasses the reshapes and casts of one enqueuing op. The op does not change if the graph
+// differs from what TensorFlow creates.
 void TakeIdsAsTheyCome(Graph* graph, Node* node) {
   int count;
   if (!tensorflow::GetNodeAttr(node->attrs(), "N", &count).ok()) return;
@@ -146,7 +148,7 @@ class NarrowIdsPass : public tensorflow::GraphOptimizationPass {
   }
 };
 
-// Functions are inlined by then, and devices known.
+// In this phase functions have been inlined and ops have devices.
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PLACEMENT, 0, NarrowIdsPass);
 
 }  // namespace

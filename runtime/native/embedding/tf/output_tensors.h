@@ -1,4 +1,4 @@
-// Activations as the tensors that RecvTPUEmbeddingActivations returns.
+// Buffers of activations that RecvTPUEmbeddingActivations returns as tensors.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace opwright::embedding {
 
 class OutputTensors : public OutputBuffers {
  public:
-  // By feature.
+  // `tensors` has one tensor for each feature.
   explicit OutputTensors(std::vector<tensorflow::Tensor> tensors)
       : OutputBuffers(DataOf(&tensors)), tensors_(std::move(tensors)) {}
 

@@ -23,9 +23,10 @@ namespace {
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Activations of a lookup at once. The allocator gives large ones back to the system, and finds
-// new pages for the next lookup, which takes longer than its rows do: of the released
-// ones, the last serves the next lookup of its shape.
+// Allocates the activations of lookups without an op. malloc returns large blocks to the
+// system, so the next lookup would get new pages. Faulting these pages in takes longer than
+// reading the rows. The last released tensor is therefore kept for the next lookup of the same
+// shape.
 class Activations {
  public:
   static Tensor Make(const TensorShape& shape) {
@@ -45,10 +46,11 @@ class Activations {
   }
 
  private:
-  // What malloc keeps by itself is smaller; and so much memory is not missed.
+  // malloc itself keeps blocks that are smaller than kLeast. Tensors larger than kMost are not
+  // kept, because they occupy too much memory.
   static constexpr size_t kLeast = 16 << 20, kMost = 256 << 20;
 
-  // Never destroyed: tensors may outlive statics.
+  // Never destroyed, because tensors may outlive static objects.
   static std::mutex& mutex() {
     static std::mutex* const mutex = new std::mutex;
     return *mutex;
@@ -59,7 +61,7 @@ class Activations {
   }
 };
 
-// Activations that another library refers to.
+// Activations that another library refers to through DLPack.
 struct Lent {
   Tensor tensor;
   int64_t shape[2];

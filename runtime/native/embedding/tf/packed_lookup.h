@@ -1,5 +1,5 @@
-// Lookups that are no part of a step, in the tables of this process: as an op, and for Python
-// without one, which the library can call itself.
+// Lookups that are not part of a step, in the tables of this process. They are called from an
+// op, or directly from Python without an op.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 
 namespace opwright::embedding {
 
-// `allocate` allocates activations of a shape, once that is known.
+// `allocate` allocates the activations once their shape is known.
 using Allocate = std::function<absl::Status(const tensorflow::TensorShape&, float**)>;
 absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* exec,
                           const Allocate& allocate);
 
-// The same for vectors as Python brings them; row splits and weights may be null, and so may
-// the combiners: names with commas between them. Null: not done, for a reason that the op says.
+// Does the same for vectors that Python passes. `row_splits`, `weights` and `combiners` may be
+// null. `combiners` contains names separated by commas. Returns null if the lookup is
+// impossible here. The caller then calls the op, which reports the reason.
 DLManagedTensor* LookUpAtOnce(const DLTensor& ids, const DLTensor* row_splits,
                               const DLTensor* weights, const char* combiners);
 

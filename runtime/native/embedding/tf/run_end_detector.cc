@@ -18,11 +18,13 @@ using tensorflow::RendezvousInterface;
 using tensorflow::Tensor;
 using State = Run::State;
 
-// TensorFlow has no code of its own for this end: the text alone tells it from an abort.
+// TensorFlow has no status code for this case. Only the text distinguishes a deleted rendezvous
+// from an aborted one.
 constexpr char kDeleted[] = "LocalRendezvous deleted";
 
-// A name that no edge of a graph has, between the CPU of this process and itself: in a cluster
-// a rendezvous refuses names of other tasks. All ops of a process are of one task.
+// Returns a key with a name that no edge of a graph has. Both ends are the CPU of this process,
+// because in a cluster a rendezvous refuses the names of other tasks. All ops of a process
+// belong to one task.
 const Rendezvous::ParsedKey& ProbeKey(OpKernelContext* context = nullptr) {
   static const Rendezvous::ParsedKey* const parsed = [context] {
     auto* const made = new Rendezvous::ParsedKey;
@@ -33,13 +35,15 @@ const Rendezvous::ParsedKey& ProbeKey(OpKernelContext* context = nullptr) {
     }
     const std::string key = Rendezvous::CreateKey(device, 1, device, "opwright: probe",
                                                   tensorflow::FrameAndIter(0, 0));
-    Rendezvous::ParseKey(key, made).IgnoreError();  // It is well formed.
+    // The key is well formed, so parsing cannot fail.
+    Rendezvous::ParseKey(key, made).IgnoreError();
     return made;
   }();
   return *parsed;
 }
 
-// The reply of a rendezvous to a cancelled request: why it was aborted, or the cancellation.
+// Returns the reply of a rendezvous to a cancelled request. It is the reason of an abort, or
+// else the cancellation.
 absl::Status PollAborted(RendezvousInterface* rendezvous) {
   CancellationManager cancelled;
   cancelled.StartCancel();
@@ -61,7 +65,8 @@ bool IsAborted(RendezvousInterface* rendezvous) {
   return PollAborted(rendezvous) != *not_aborted;
 }
 
-// Of a rendezvous that counts its references: a weak one shows when it is gone.
+// A detector for a rendezvous with a reference count. A weak reference shows when the
+// rendezvous is deleted.
 class SharedRendezvousDetector : public RunEndDetector {
  public:
   explicit SharedRendezvousDetector(Rendezvous* rendezvous) : weak_(rendezvous) {}
@@ -78,7 +83,8 @@ class SharedRendezvousDetector : public RunEndDetector {
   const tsl::core::WeakPtr<Rendezvous> weak_;
 };
 
-// A request that is never served: the rendezvous replies when it is aborted or deleted.
+// A request for a key that is never sent. The rendezvous replies only when it is aborted or
+// deleted.
 class RendezvousProbe : public std::enable_shared_from_this<RendezvousProbe> {
  public:
   void Start(RendezvousInterface* rendezvous) {
@@ -93,7 +99,8 @@ class RendezvousProbe : public std::enable_shared_from_this<RendezvousProbe> {
                             self->state_ = deleted ? State::kEnded : State::kFailed;
                           });
   }
-  // TensorFlow logs a line for each request that is open when a rendezvous ends.
+  // Cancels the request. Otherwise TensorFlow logs a line for each request that is open when a
+  // rendezvous ends.
   void Cancel() { cancellation_.StartCancel(); }
 
   State state() const { return state_; }
@@ -103,7 +110,7 @@ class RendezvousProbe : public std::enable_shared_from_this<RendezvousProbe> {
   std::atomic<State> state_{State::kRunning};
 };
 
-// Of a rendezvous on the stack of its session, which runs on one device.
+// A detector for a rendezvous on the stack of a session that runs on one device.
 class PrivateRendezvousDetector : public RunEndDetector {
  public:
   void Resume(RendezvousInterface* rendezvous) override {

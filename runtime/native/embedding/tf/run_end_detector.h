@@ -1,6 +1,6 @@
-// How the run of a function or of a session ended, as far as its rendezvous shows.
+// Detects how the run of a function or of a session ended, from the state of its rendezvous.
 //
-// A run that fails aborts its rendezvous, whatever the reason; one that succeeds releases it.
+// A failed run aborts its rendezvous, for any cause of failure. A successful run releases it.
 #pragma once
 
 #include <memory>
@@ -10,22 +10,24 @@
 
 namespace opwright::embedding {
 
-// Its callers serialize all calls.
+// The callers must serialize all calls of one detector.
 class RunEndDetector {
  public:
   virtual ~RunEndDetector() = default;
 
-  // The state by now. `over`: whether the run's cancellation manager has called back.
+  // Returns the current state. `over` is whether the run's cancellation manager has called
+  // back.
   virtual Run::State Find(bool over) const = 0;
-  // Whether that state cannot change any more.
+  // Returns whether the state that Find returns cannot change any more.
   virtual bool IsFinal() const = 0;
 
-  // Watches the rendezvous, if that costs anything only while it is watched.
+  // Watches the rendezvous, for detectors where watching has a cost.
   virtual void Resume(tensorflow::RendezvousInterface*) {}
   virtual void Pause() {}
 };
 
-// For the run that an op belongs to. It watches the rendezvous from Resume on.
+// Creates a detector for the run that the op belongs to. It watches the rendezvous after
+// Resume.
 std::unique_ptr<RunEndDetector> MakeRunEndDetector(tensorflow::OpKernelContext* context);
 
 }  // namespace opwright::embedding

@@ -23,14 +23,16 @@ using State = Run::State;
 class TrackedRun;
 using Running = std::map<std::pair<CancellationManager*, int64_t>, std::shared_ptr<TrackedRun>>;
 
-// Runs whose managers live, and those that engines may still hold something of.
+// All tracked runs. `running` contains the runs whose managers exist. `ended` contains the runs
+// of which an engine may still have batches or steps.
 struct Registry {
   std::mutex mutex;
   Running running;
   std::vector<std::weak_ptr<TrackedRun>> ended;
 
   static Registry& Get() {
-    static Registry* const registry = new Registry;  // Ops may outlive statics.
+    // Never destroyed, because ops may outlive static objects.
+    static Registry* const registry = new Registry;
     return *registry;
   }
 };
@@ -39,12 +41,14 @@ struct Registry {
 
 namespace {
 
-// A step that threads are in. The one that began it may leave it while another still works.
+// A step that one or more threads have entered. The thread that began it may leave it while
+// another thread still works in it.
 class ThreadStep {
  public:
   const std::shared_ptr<Run> run = std::make_shared<Run>(/*has_private_batches=*/false);
 
-  // Functions that it ran, and left something.
+  // Adds the run of a function that was called in the step and left batches or steps in the
+  // engine.
   void Add(std::shared_ptr<Run> ended) {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_.push_back(std::move(ended));
@@ -61,14 +65,15 @@ class ThreadStep {
 
 thread_local std::vector<std::shared_ptr<ThreadStep>> steps;
 
-// Steps that other threads may join, by number.
+// Steps that other threads may join. The key is the number of the step.
 struct JoinableSteps {
   std::mutex mutex;
   int64_t last = 0;
   std::map<int64_t, std::weak_ptr<ThreadStep>> steps;
 
   static JoinableSteps& Get() {
-    static JoinableSteps* const all = new JoinableSteps;  // Threads may outlive statics.
+    // Never destroyed, because threads may outlive static objects.
+    static JoinableSteps* const all = new JoinableSteps;
     return *all;
   }
 };
@@ -82,23 +87,25 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
       : Run(/*has_private_batches=*/true),
         manager_(context->cancellation_manager()),
         token_(manager_->get_cancellation_token()),
-        // Of a function that was not inlined: its own end is not that of the run.
+        // Whether this is a function that was not inlined. The end of such a function is not
+        // the end of the run.
         nested_(context->step_id() < 0 && context->step_container() &&
                 context->step_container()->StepId() == context->step_id()),
         detector_(MakeRunEndDetector(context)) {}
 
-  // False: the run was cancelled before.
+  // Returns false if the run was cancelled before.
   bool Watch(OpKernelContext* context) {
     ResumeDetector(context);
-    // Lives until the manager calls it, which it does when it is deleted at the latest.
+    // The callback keeps this object alive until the manager calls it. The manager does so at
+    // the latest when it is deleted.
     return manager_->RegisterCallback(token_, [self = shared_from_this()] { self->OnEnd(); });
   }
   void ResumeDetector(OpKernelContext* context) { detector_->Resume(context->rendezvous()); }
   void PauseDetector() { detector_->Pause(); }
 
-  // What is known by now. Called with the registry's lock held.
+  // Returns the state that is currently known. The caller must hold the lock of the registry.
   State FindState() const { return detector_->Find(over_); }
-  // Whether nothing will change that.
+  // Returns whether the state cannot change any more.
   bool IsFinal() const { return detector_->IsFinal(); }
 
   CancellationManager* manager() const { return manager_; }
@@ -124,17 +131,20 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
         registry.running.erase(one);
         break;
       }
-      // With the lock held: the next look at it may know better.
+      // The lock of the registry is held, because the next call of FindEndedRuns may find a
+      // newer state.
       End(state);
     }
     Notify(shared_from_this(), sure);
-    // A function's manager is deleted by the thread that called it.
+    // The thread that called a function deletes its manager. So this thread is in the step of
+    // the function.
     if (state == State::kEnded && !steps.empty() && System::Get().Holds(shared_from_this())) {
       steps.back()->Add(shared_from_this());
     }
   }
 
-  // How the run of the calling function ended; kRunning: no op of ours shows it.
+  // Returns how the run of the calling function ended. Returns kRunning if no op of this
+  // library belongs to that run.
   State FindStateOfCaller(const Running& running) const {
     State found = State::kRunning;
     for (const auto& [key, run] : running) {
@@ -149,14 +159,14 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
   const CancellationToken token_;
   const bool nested_;
   const std::unique_ptr<RunEndDetector> detector_;
-  bool over_ = false;  // The manager has said so.
+  bool over_ = false;  // Whether the manager has called back.
 };
 
 }  // namespace
 
 RunRef RunOf(OpKernelContext* context) {
   if (!steps.empty()) return steps.back()->run;
-  // Executors alone bring this. An op that is run eagerly is over when it is done.
+  // Only executors set this field. An op without it runs eagerly, and its run ends with the op.
   if (!context->params()->inc_num_deferred_ops_function) return nullptr;
   if (!context->cancellation_manager() || !context->rendezvous()) return nullptr;
   auto& registry = Registry::Get();
@@ -195,8 +205,8 @@ void FindEndedRuns() {
       const std::shared_ptr<TrackedRun> run = ended[i].lock();
       bool is_final = false;
       if (run && run->state() != State::kFailed) {
-        // Cancelled, it may have gone on, and be over or aborted since. What is final was so
-        // before that is asked.
+        // A cancelled run may continue after the callback and end or abort later. IsFinal must
+        // be called first, because it then refers to the state that FindState returns.
         is_final = run->IsFinal();
         const State state = run->FindState();
         if (state != State::kRunning && state != run->state()) {
@@ -211,7 +221,7 @@ void FindEndedRuns() {
         ended.pop_back();
       }
     }
-    // A manager that outlives a run does not call back when it is over.
+    // If a manager outlives a run, it does not call back when the run ends.
     for (auto one = registry.running.begin(); one != registry.running.end();) {
       const std::shared_ptr<TrackedRun> run = one->second;
       const State state = run->FindState();
@@ -223,7 +233,8 @@ void FindEndedRuns() {
         run->End(state);
         found.push_back(run);
       }
-      // If the manager is about to say so too, it waits for this lock, and lives.
+      // If deregistration fails, the manager is about to call back. Its callback waits for this
+      // lock, so the manager still exists, and the callback erases the entry.
       if (run->manager()->TryDeregisterCallback(run->token())) {
         one = registry.running.erase(one);
       } else {

@@ -1,9 +1,10 @@
-// Which run an op belongs to, and how runs end: the run of a function or of a session, or
-// what a Python thread does within one step.
+// Determines which run an op belongs to and how runs end. A run is that of a function or of a
+// session, or everything that a Python thread does within one step.
 //
-// TensorFlow tells kernels of neither. But each run has a cancellation manager, whose callbacks
-// are called when it fails, is cancelled or is over; and a rendezvous, which a run that fails
-// aborts, whatever the reason, and one that succeeds lets go. Together they say which it was.
+// TensorFlow tells a kernel neither of these. But each run has a cancellation manager and a
+// rendezvous. The manager calls its callbacks when the run fails, is cancelled or ends. A
+// failed run aborts the rendezvous, for any cause of failure, and a successful run releases it.
+// Together they show how the run ended.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,27 @@
 
 namespace opwright::embedding {
 
-// The run of an op; null if it is part of none, as in a dataset's function. The engine of
-// this process hears of its end.
+// Returns the run of an op. Returns null if the op is part of no run, for example in a
+// dataset's function. When the run ends, the engine of this process is notified.
 RunRef RunOf(tensorflow::OpKernelContext* context);
 
-// Finds runs that have ended without a callback. Ops call it before they use an engine.
+// Finds runs that have ended without a callback. Ops call this function before they use an
+// engine.
 void FindEndedRuns();
 
-// The run has left nothing in the engine: its end does not matter, unless another op of it
-// comes.
+// Stops watching a run that has left nothing in the engine. Its end does not matter then. If
+// the run has another op later, RunOf resumes watching.
 void Untrack(const RunRef& run);
 
-// A step of the calling thread: ops that it runs eagerly are one run, and functions that it
-// runs fail with the step. Steps nest.
+// Begins or ends a step of the calling thread. All ops that the thread runs eagerly within the
+// step are one run. If the step fails, the functions that the thread called fail too. Steps may
+// be nested.
 void BeginStep();
 void EndStep(bool failed);
 
-// The innermost step of the calling thread by its number, 0 outside of one. Another thread that
-// does a part of its work joins it, while the first one waits for it. What it does in a step
-// that has ended is refused.
+// StepOfThread returns the number of the calling thread's innermost step, or 0 outside of a
+// step. Another thread that does part of the step's work calls JoinStep, while the first thread
+// waits for it. Ops in a step that has ended are refused.
 int64_t StepOfThread();
 void JoinStep(int64_t step);
 void LeaveStep();

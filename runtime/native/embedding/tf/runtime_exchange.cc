@@ -24,15 +24,15 @@ using tensorflow::Tensor;
 
 constexpr char kDevice[] = "/device:CPU:0";
 
-// The messages of one exchange. It lives until the last of them has come to an end, which may
-// be after the exchange has.
+// The messages of one exchange. Callbacks keep this object alive until the last message has
+// ended, which may be after the exchange has ended.
 class Messages {
  public:
   Messages(size_t count) : ends_(count), left_(count) {}
 
   CancellationManager* cancellation() { return &cancellation_; }
 
-  // Called once for each message; `kept` is what the runtime has used.
+  // Records the end of a message. The callback of each message calls this.
   void End(size_t message, const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (ends_[message]) return;
@@ -42,12 +42,14 @@ class Messages {
     ended_.notify_all();
   }
 
-  // Whether all came to a good end in time. Else no end is changed any more.
+  // Waits until all messages have ended or one has failed. Returns whether all succeeded within
+  // the timeout.
   bool Await(std::chrono::duration<double> timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return ended_.wait_for(lock, timeout, [this] { return left_ == 0 || failed_; }) && !failed_;
   }
-  // Whether all have come to an end, good or bad, in time.
+  // Waits until all messages have ended, with or without an error. Returns whether they did
+  // within the timeout.
   bool AwaitAll(std::chrono::duration<double> timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return ended_.wait_for(lock, timeout, [this] { return left_ == 0; });
@@ -142,8 +144,8 @@ class RuntimeExchange : public Exchange {
     if (messages->Await(std::chrono::duration<double>(hosts_.timeout))) return {};
     const auto ends = messages->ends();
     messages->Cancel();
-    // Who failed, in the words of the runtime. What it has cancelled, it waited for in vain, as
-    // this did for what has not come to an end.
+    // For each host that failed, `why` contains the runtime's error. `silent` lists the hosts
+    // that did not answer: their messages have not ended, or the runtime has cancelled them.
     std::vector<std::string> why(hosts_.tasks.size());
     std::string silent;
     bool any_failed = false;
@@ -170,7 +172,8 @@ class RuntimeExchange : public Exchange {
                         ": ", why[h]);
       }
     }
-    // Not Unavailable: of that TensorFlow makes Internal where an op is none that communicates.
+    // The code is not Unavailable, because TensorFlow changes Unavailable to Internal for ops
+    // that do not communicate.
     return Break(FailedPreconditionError(absl::StrCat(
         "the embedding tables' ", NameOf(channel), " (exchange ", number, ") of ",
         Describe(hosts_.own), " did not get through: ",
@@ -180,8 +183,8 @@ class RuntimeExchange : public Exchange {
   }
 
  private:
-  // Why other hosts cannot be reached, for those of which nothing is known yet: one that failed
-  // may have ended because of another, which has sent its part of this exchange before.
+  // Adds why other hosts cannot be reached, for hosts without a known error. A host may have
+  // failed because of such a host, which sent its part of this exchange before it failed.
   void AddUnreachable(CollectiveRemoteAccess* access, std::vector<std::string>& why) const {
     const double timeout = std::min(hosts_.timeout, 5.0);
     const auto answers = std::make_shared<Messages>(why.size());
@@ -207,7 +210,8 @@ class RuntimeExchange : public Exchange {
     std::lock_guard<std::mutex> lock(mutex_);
     return broken_;
   }
-  // The first error is the one that names who failed: others may follow from it.
+  // Returns the first error. It names the host that failed first, and later errors may be
+  // consequences.
   Status Break(Status status) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (broken_.ok()) broken_ = std::move(status);

@@ -1,5 +1,5 @@
-// An exchange that TensorFlow's own runtime carries: what its collectives send each other their
-// buffers with, over gRPC between the servers of a cluster.
+// An exchange over TensorFlow's runtime. It uses the transport with which collectives send
+// buffers: gRPC between the servers of a cluster.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,17 @@
 
 namespace opwright::embedding {
 
-// The processes that share tables, as tasks of the cluster: "/job:worker/replica:0/task:1".
+// The processes that share tables, as tasks of the cluster such as
+// "/job:worker/replica:0/task:1".
 struct HostTasks {
   std::vector<std::string> tasks;
   int64_t own = 0;
-  double timeout = 60;  // Seconds until one that does not answer is given up.
+  // The number of seconds after which a host that does not answer counts as failed.
+  double timeout = 60;
 };
 
-// Of the runtime that the op runs in; `generation` tells exchanges of one process apart, and
-// is the same on all hosts.
+// Creates an exchange over the runtime of the op. `generation` distinguishes the exchanges of
+// one process. It must be the same on all hosts.
 absl::StatusOr<std::shared_ptr<Exchange>> MakeRuntimeExchange(
     tensorflow::OpKernelContext* context, const HostTasks& hosts, int64_t generation);
 

@@ -1,5 +1,5 @@
-// Setting up and shutting down: in one op, and in the chain of ops that TensorFlow replaces
-// it by, whose blobs say which configuration they belong to.
+// The ops that set up and shut down embeddings. ConfigureDistributedTPU does it in one op. A
+// chain of ops can do the same: its ops pass blobs, which identify the configuration.
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
@@ -53,7 +53,7 @@ class IsInitializedOp : public ConfiguredOp<OpKernel> {
   }
 };
 
-// The system is this process, with one core.
+// Reports a TPU system that consists of this process and has one TensorCore.
 class ConfigureSystemOp : public OpKernel {
  public:
   explicit ConfigureSystemOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -70,7 +70,7 @@ class ConfigureSystemOp : public OpKernel {
     }
     tensorflow::tpu::TopologyProto topology;
     for (int i = 0; i < 4; ++i) {
-      topology.add_mesh_shape(1);  // x, y, z, core.
+      topology.add_mesh_shape(1);  // x, y, z, TensorCore.
       topology.add_device_coordinates(0);
     }
     topology.set_num_tasks(1);
@@ -92,8 +92,8 @@ class ShutDownOp : public OpKernel {
   }
 };
 
-// What one op of the chain hands to the next: its kind, the process and the configuration
-// that it is about, and for some a payload.
+// The value that one op of the chain passes to the next. It identifies its kind, the process
+// and the configuration. Some kinds have a payload.
 struct Blob {
   std::string kind;
   uint64_t process = 0;
@@ -146,7 +146,8 @@ absl::Status SameConfiguration(const char* argument, const Blob& a, const Blob& 
   return Invalid(argument, "belongs to another configuration than the blob before it");
 }
 
-// The common blob of a serialized configuration; its payload are canonical bytes.
+// Creates the common blob of a serialized configuration. Its payload is the canonical
+// serialization.
 absl::Status MakeCommon(absl::string_view config, Blob* blob) {
   Configuration configuration;
   std::string canonical;
@@ -177,7 +178,8 @@ absl::Status ReadInput(OpKernelContext* context, const char* name, const char* k
   return ReadBlob(name, kind, tensor->flat<tstring>()(0), blob);
 }
 
-// All blobs of a list, which must be one a host and of one configuration.
+// Reads all blobs of a list. There must be one for each host, and all must have the same
+// configuration.
 absl::Status ReadInputs(OpKernelContext* context, const char* name, const char* kind,
                         Blob* first) {
   OpInputList list;
@@ -251,7 +253,7 @@ class ConnectOp : public OpKernel {
   }
 };
 
-// The end of the chain, where the tables are made.
+// The last op of the chain. It creates the tables.
 class FinalizeOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -271,7 +273,8 @@ class FinalizeOp : public OpKernel {
   }
 };
 
-// Tables come to lie where the op runs that makes them; all else is of the host.
+// The tables are on the device of the op that creates them. All inputs and outputs are in host
+// memory.
 #define COMMON .HostMemory("common_config")
 #define COMMON_AND_MEMORY COMMON.HostMemory("memory_config")
 

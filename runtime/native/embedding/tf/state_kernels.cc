@@ -1,4 +1,4 @@
-// Loading and retrieving tables: one table of a given optimizer, or all of them.
+// The ops that load and retrieve tables: one table with a given optimizer, or all tables.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -27,7 +27,7 @@ using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Which rows an op is about.
+// The base class of these ops. Its attrs select the rows that an op loads or retrieves.
 class StateOp : public ConfiguredOp<AsyncOpKernel> {
  public:
   explicit StateOp(OpKernelConstruction* context) : ConfiguredOp(context) {
@@ -55,7 +55,7 @@ class StateOp : public ConfiguredOp<AsyncOpKernel> {
                    configuration.shard_by_remainder);
   }
 
-  // Of the weights (slot -1) or of a slot.
+  // Returns the shape of the weights (slot -1) or of a slot.
   TensorShape ShapeOf(const Configuration& configuration, int64_t table, int64_t slot) const {
     return TensorShape(
         {RowsOf(configuration, table).count, configuration.tables[table].columns(slot)});
@@ -71,7 +71,7 @@ class StateOp : public ConfiguredOp<AsyncOpKernel> {
                                 shape.DebugString(), ", has ", tensor.shape().DebugString()));
   }
 
-  // Whether values, a matrix of a shard's rows or empty, may be loaded.
+  // Checks values that are to be loaded. `tensor` is a matrix of a shard's rows, or empty.
   Status CheckValues(DeviceContext* exec, const Configuration& configuration, int64_t table,
                      Range range, const Tensor& tensor, const std::string& argument) const {
     const std::optional<Outside> found =
@@ -89,8 +89,8 @@ class StateOp : public ConfiguredOp<AsyncOpKernel> {
   int64_t shards_, shard_;
 };
 
-// TensorFlow has no such op for some optimizers, and none for those of opwright. These two are
-// for every optimizer.
+// For some optimizers TensorFlow has no load and retrieve ops, and it has none for the
+// optimizers that only opwright has. These two ops support every optimizer.
 REGISTER_OP("OpwrightLoadEmbeddingTable")
     .Input("parameters: float")
     .Input("slots: N * float")  // In the order of the optimizer's traits.
@@ -114,8 +114,8 @@ REGISTER_OP("OpwrightRetrieveEmbeddingTable")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
-// Load and Retrieve of one table: its arguments are the parameters and the optimizer's slots.
-// The name of an op of TensorFlow says which optimizer.
+// The base class of Load and Retrieve for one table. The arguments are the parameters and the
+// optimizer's slots. The name of a TensorFlow op determines the optimizer.
 class OneTableOp : public StateOp {
  public:
   explicit OneTableOp(OpKernelConstruction* context) : StateOp(context) {
@@ -138,7 +138,7 @@ class OneTableOp : public StateOp {
   }
 
  protected:
-  // The table, which must have this op's optimizer and so many slots.
+  // Finds the table. It must have this op's optimizer and `slots` slots.
   absl::Status FindTable(const Configuration& configuration, int64_t slots,
                          int64_t* found) const {
     const int64_t count = static_cast<int64_t>(configuration.tables.size());
@@ -174,7 +174,7 @@ class OneTableOp : public StateOp {
  private:
   int64_t table_;
   std::string name_;
-  const OptimizerTraits* traits_ = nullptr;  // Null: of any optimizer.
+  const OptimizerTraits* traits_ = nullptr;  // Null means any optimizer.
 };
 
 class LoadOp : public OneTableOp {
@@ -241,8 +241,9 @@ class RetrieveOp : public OneTableOp {
   }
 };
 
-// What LoadAll and RetrieveAll call `auxiliary` 1 to 7 of a table: its slots, then the
-// gradient accumulators where there are some. Ours are always clear between steps.
+// Returns the name that LoadAll and RetrieveAll use for argument `auxiliary` 1 to 7 of a table.
+// These are its slots, then its gradient accumulators if it has them. In this library,
+// accumulators are always zero between steps.
 std::string AuxiliaryName(int i) { return absl::StrCat("auxiliary", i); }
 std::string ArgumentName(int i, int table) {
   return absl::StrCat(i == 0 ? "parameters" : AuxiliaryName(i), "[", table, "]");
@@ -320,7 +321,7 @@ class LoadAllOp : public AllTablesOp {
     return absl::OkStatus();
   }
 
-  // The weights, the slots and, where there are some, the gradient accumulators.
+  // Checks the weights, the slots and, if there are any, the gradient accumulators.
   Status CheckTable(DeviceContext* exec, const Configuration& configuration, int t,
                     const OpInputList* lists) const {
     const TableConfig& table = configuration.tables[t];
@@ -386,7 +387,7 @@ class RetrieveAllOp : public AllTablesOp {
   }
 };
 
-// Values are in the memory of the host, wherever tables lie and ops run.
+// Values are always in host memory, even if the tables and the op are on another device.
 #define HOST(NAME) .HostMemory(NAME)
 #define REGISTER_OPTIMIZER(NAME, SLOTS)                                                      \
   OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", HOST("parameters") SLOTS, LoadOp); \

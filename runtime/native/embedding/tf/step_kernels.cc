@@ -38,7 +38,8 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    // The engine would say that its run has failed.
+    // If the run was cancelled, return here, because otherwise the engine's error would be that
+    // the run has failed.
     tensorflow::CancellationManager* const manager = context->cancellation_manager();
     OP_REQUIRES_ASYNC(context, !manager || !manager->IsCancelled(),
                       absl::CancelledError(type_string() + " was cancelled before its turn"),
@@ -80,7 +81,8 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
         made.ok() ? Status() : ResourceExhaustedError(std::string(made.message())));
   }
 
-  // The op's outputs: those that its lookup fills already, if it has begun.
+  // Sets the outputs of the op. If the lookup has already begun, the outputs are the tensors
+  // that it fills.
   static absl::Status MakeOutputs(OpKernelContext* context, const Configuration& configuration,
                                   const PreparedBatch* prepared, std::vector<float*>* outputs) {
     const OutputBuffersRef buffers = prepared ? prepared->outputs() : nullptr;
@@ -161,7 +163,7 @@ class SendOp : public ConfiguredOp<AsyncOpKernel> {
   }
 };
 
-// A marker in the graph: the activations of one feature of a table, as they are.
+// A marker in the graph. It returns the activations of one feature unchanged.
 class ActivationsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;

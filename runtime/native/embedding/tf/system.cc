@@ -14,7 +14,8 @@
 namespace opwright::embedding {
 
 System& System::Get() {
-  static System* const system = new System;  // Ops may outlive statics.
+  // Never destroyed, because ops may outlive static objects.
+  static System* const system = new System;
   return *system;
 }
 
@@ -29,7 +30,8 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
                                       std::to_string(configuration.cores));
   }
   std::shared_ptr<Engine> before;
-  std::unique_ptr<HostHeartbeat> heartbeat;  // Outlives the lock if it is not needed.
+  // If it is not needed, it is destroyed after the lock is released.
+  std::unique_ptr<HostHeartbeat> heartbeat;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (engine_ && if_configured == IfConfigured::kRefuse) {

@@ -1,4 +1,4 @@
-// The embedding engine of this process: configured, used and shut down by the ops.
+// The embedding engine of this process. Ops configure it, use it and shut it down.
 #pragma once
 
 #include <functional>
@@ -23,63 +23,69 @@ class System {
  public:
   static System& Get();
 
-  // From the next configuration on, tables are sharded over these hosts, which send each other
-  // heartbeats. With none or one, this process has all rows.
+  // Sets the hosts over which tables are sharded from the next configuration on. The hosts send
+  // each other heartbeats. With at most one host, this process has all rows.
   void SetHosts(HostTasks hosts);
-  // What this host has sent to others for the tables in use, in bytes by channel; then how many
-  // messages. Zeros without other hosts.
+  // Returns how many bytes this host has sent to others for the current tables, for each
+  // channel, and then the number of messages. The values are zero without other hosts.
   std::vector<int64_t> Sent();
-  // Runs what may wait for other hosts, if there are some, apart from the threads of ops; else
-  // here and now.
+  // Runs a task that may wait for other hosts. If there are other hosts, the task runs outside
+  // the threads of ops. Otherwise the calling thread runs it immediately.
   void RunTask(std::function<void()> task);
 
-  // Makes the tables, on the device of the op. With tables there already, it is refused as
-  // FailedPrecondition, or they are thrown away once the new ones are made. Refused, all is as
-  // it was.
+  // Creates the tables on the device of the op. If tables exist already, kRefuse returns
+  // FailedPrecondition, and kReplace frees the old tables after the new ones are created. If
+  // the call fails, nothing has changed.
   enum class IfConfigured { kRefuse, kReplace };
   absl::Status Configure(tensorflow::OpKernelContext* context, absl::string_view config,
                          IfConfigured if_configured = IfConfigured::kRefuse);
-  // Throws the tables away, and refuses whatever waits for a step. False: there were none.
+  // Frees the tables and refuses every op that waits for a step. Returns false if there were no
+  // tables.
   bool ShutDown();
 
-  // Whether there are tables, and with a configuration, whether they are those.
+  // Returns whether there are tables. If `config` is not empty, also checks that they have this
+  // configuration.
   bool Configured(absl::string_view config);
-  // The serialized configuration in use; empty: no tables.
+  // Returns the serialized configuration in use. It is empty if there are no tables.
   std::string Config();
 
-  // What the engine, if there is one, does when a run has ended; see Engine.
+  // These functions call the functions of Engine, if there is an engine.
   void RunEnded(const RunRef& run, bool sure);
   bool Holds(const RunRef& run);
-  // Steps that were sent by all cores, and what Engine::Abandon dropped; -1: no tables.
+  // Steps returns how many steps all TensorCores have sent. Abandon returns how many batches
+  // and steps Engine::Abandon dropped. Both return -1 if there are no tables.
   int64_t Steps();
   int64_t Abandon(bool tell);
 
-  // The engine, for an op that was given this configuration; an empty one fits any engine.
+  // Returns the engine for an op with this configuration. An empty configuration fits any
+  // engine.
   absl::StatusOr<std::shared_ptr<Engine>> Find(absl::string_view config = {});
-  // Of ops, when the tables were configured.
+  // Returns the number of threads of ops when the tables were configured.
   int Threads();
-  // Whether its tables lie where the op runs.
+  // Returns whether the engine's tables are on the device that the op runs on.
   bool LiesHere(tensorflow::OpKernelContext* context, const Engine& engine);
-  // As Find, for an op that has to run where the tables lie.
+  // Does the same as Find, for an op that must run on the device of the tables.
   absl::StatusOr<std::shared_ptr<Engine>> FindHere(tensorflow::OpKernelContext* context,
                                                    absl::string_view config);
 
  private:
   std::shared_ptr<Engine> engine();
   absl::StatusOr<std::shared_ptr<Engine>> FindLocked(absl::string_view config) const;
-  // Whether the bytes stand for the configuration in use.
+  // Returns whether the bytes are a serialization of the configuration in use.
   bool Fits(absl::string_view config) const;
 
   std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
   HostTasks hosts_;
-  int64_t generation_ = 0;                    // Of tables since the hosts were set.
-  std::shared_ptr<Exchange> exchange_;        // Null: no other hosts.
-  std::unique_ptr<HostHeartbeat> heartbeat_;  // From the first tables on that they share.
-  OpDevice device_;                           // Of its tables.
+  int64_t generation_ = 0;              // How many times tables were configured.
+  std::shared_ptr<Exchange> exchange_;  // Null without other hosts.
+  // Created with the first tables that the hosts share.
+  std::unique_ptr<HostHeartbeat> heartbeat_;
+  OpDevice device_;  // The device of the tables.
   int threads_ = 1;
-  std::string config_;     // As it was given,
-  std::string canonical_;  // and in bytes that can be compared.
+  std::string config_;  // The configuration as the op passed it.
+  // The canonical serialization of the configuration, which can be compared.
+  std::string canonical_;
 };
 
 // An op with the attr `config`, a serialized TPUEmbeddingConfiguration.
@@ -94,8 +100,8 @@ class ConfiguredOp : public Kernel {
   std::string config_;
 };
 
-// Does the work of an op, which may wait for other hosts, and which calls `done` at its end.
-// What the work throws becomes the op's status.
+// Runs the work of an op. The work may wait for other hosts, and calls `done` at its end. If
+// the work throws, the exception becomes the status of the op.
 template <class Work>
 void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
            Work work) {
@@ -109,14 +115,15 @@ void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::Done
   });
 }
 
-// Turns an empty shape into that of a feature's activations and of their gradient.
+// Appends the dimensions of a feature's activations to an empty shape. Gradients have the same
+// shape.
 absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
                               tensorflow::TensorShape* shape);
 
-// The core that an op works for, of those in the configuration: the number of its device, if
-// that is not a GPU, where there is one core.
+// Returns the TensorCore of the configuration that an op works for. It is the number of the
+// op's device. A GPU has only one TensorCore, number 0.
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context);
-// The same, and whose it is where there are several cores.
+// Returns the status. If there are several TensorCores, the message also names this one.
 absl::Status OfCore(const Engine& engine, int64_t core, const absl::Status& status);
 
 }  // namespace opwright::embedding

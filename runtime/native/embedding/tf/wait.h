@@ -1,5 +1,5 @@
-// An op that waits for its turn at the engine: it holds no thread meanwhile, can be
-// cancelled, and is done exactly once.
+// An op that waits for its turn at the engine. It blocks no thread meanwhile, can be cancelled,
+// and calls its done callback exactly once.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,13 @@ namespace opwright::embedding {
 class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
  public:
   using Done = tensorflow::AsyncOpKernel::DoneCallback;
-  // What is left to do once it is the op's turn: says how the op ends.
+  // The rest of the op's work, which runs when it is the op's turn. It returns the status of
+  // the op.
   using Rest = std::function<Status(ExecutionContext*)>;
-  // Called once, from any thread.
+  // The engine calls this once, from any thread.
   using Resume = std::function<void(Rest)>;
-  // Waits at the engine, which calls the function when the wait is over.
+  // Registers the op with the engine. The engine calls the Resume function when the wait is
+  // over.
   using Request = std::function<Engine::WaiterId(ExecutionContext*, Resume)>;
 
   std::string Describe() override {
@@ -76,7 +78,8 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
       now_ = std::move(rest);
       return;
     }
-    // Another op made it this one's turn, and should not have to do this one's work.
+    // Another op ended this wait. Its thread should not do this op's work, so another thread
+    // does.
     Schedule([self = shared_from_this(), rest = std::move(rest)] {
       self->StopListening();
       self->Finish(rest);
@@ -93,7 +96,8 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     if (manager) {
       token_ = manager->get_cancellation_token();
       const auto self = shared_from_this();
-      // Being done may destroy the manager, so not from within its callback.
+      // The done callback may destroy the manager, so it is not called from within the
+      // manager's callback.
       cancelled = !manager->RegisterCallback(*token_, [self] {
         if (self->engine_->Cancel(self->waiter_)) {
           self->Schedule([self] { self->Cancelled(); });
@@ -106,7 +110,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     if (end) Cancelled();
   }
 
-  // Runs a task in another thread, once nothing here uses the context any more.
+  // Runs a task in another thread, after this function's caller has stopped using the context.
   void Schedule(std::function<void()> task) {
     WorkerPool(context_)->Schedule([self = shared_from_this(), task = std::move(task)] {
       self->started_.WaitForNotification();
@@ -128,7 +132,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     End(ToAbsl(rest(&exec)));
   }
 
-  // The callback may delete the context, and all that hangs on it.
+  // `done` may delete the context and everything that belongs to it.
   void BeDone() {
     const Done done = std::move(done_);
     done();
@@ -137,9 +141,10 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
   tensorflow::OpKernelContext* const context_;
   const std::shared_ptr<Engine> engine_;
   Done done_;
-  const std::string name_;  // Of the op, which may be gone before this is.
+  // The name of the op. It is a copy, because the op may be destroyed before this object.
+  const std::string name_;
   std::atomic<std::thread::id> caller_;
-  Rest now_;  // Of a turn that came at once.
+  Rest now_;  // The rest of the work, if it was the op's turn immediately.
   Engine::WaiterId waiter_ = 0;
   std::optional<tensorflow::CancellationToken> token_;
   absl::Notification started_;

@@ -21,17 +21,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(100);
-// What ends by itself within this is not interrupted: a program may handle Ctrl-C as it likes.
+// A wait that ends within this time is not interrupted, because a program may handle Ctrl-C in
+// its own way.
 constexpr auto kInterruptDelay = std::chrono::seconds(1);
-// When it is first said what an op waits for, and then each time after twice as long.
+// The time until the first log message about a wait. The time to the next message doubles each
+// time.
 constexpr auto kSilence = std::chrono::seconds(10);
-// How long the thread stays without anything to watch.
+// The time after which the thread ends if there is nothing to watch.
 constexpr auto kIdle = std::chrono::seconds(5);
 
-// Python notes a signal in its handler, and looks at it when the op has returned. So its
-// handler is called by another one here, which notes when it came: perhaps just before an op
-// began to wait.
-std::atomic<int64_t> interrupted{0};  // As a count of nanoseconds; 0: never.
+// Python's signal handler only records a signal. Python processes it after the op has returned,
+// which is too late for an op that waits. The handler of this file therefore records the time
+// of the signal and then calls Python's handler. The time may be just before an op begins to
+// wait.
+// The time of the last Ctrl-C in nanoseconds. 0 means never.
+std::atomic<int64_t> interrupted{0};
 std::atomic<void (*)(int)> plain_handler{nullptr};
 std::atomic<void (*)(int, siginfo_t*, void*)> full_handler{nullptr};
 
@@ -54,7 +58,7 @@ bool CameBefore(int64_t interrupt, Clock::time_point time) {
 
 }  // namespace
 
-// Where Ctrl-C ends the process or is ignored, it stays so.
+// If Ctrl-C ends the process or is ignored, this is not changed.
 void NoteInterrupts() {
   struct sigaction now;
   if (sigaction(SIGINT, nullptr, &now) != 0 || IsOurs(now)) return;
@@ -73,14 +77,15 @@ namespace {
 class Watcher {
  public:
   static Watcher& Get() {
-    static Watcher* const watcher = new Watcher;  // Its thread may outlive statics.
+    // Never destroyed, because its thread may outlive static objects.
+    static Watcher* const watcher = new Watcher;
     return *watcher;
   }
 
   void Add(const std::shared_ptr<Watched>& waiting) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back({waiting, Clock::now(), kSilence});
-    if (runs_in_ != getpid()) {  // Nor does a thread come along when a process forks.
+    if (runs_in_ != getpid()) {  // A new process after a fork does not have the thread.
       std::thread([this] { Run(); }).detach();
       runs_in_ = getpid();
     }
@@ -111,7 +116,7 @@ class Watcher {
     }
   }
 
-  // Entries are looked at without the lock: others may be added meanwhile, at the end.
+  // Checks each entry without the lock. Other threads may append entries meanwhile.
   void Look(std::unique_lock<std::mutex>* lock) {
     const int64_t interrupt = interrupted;
     bool ended = false;
@@ -149,7 +154,8 @@ class Watcher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Entry> all_;
-  Clock::time_point ended_{};  // Waits, by the interrupts until then.
+  // The time at which interrupts last ended waits. Only later interrupts end further waits.
+  Clock::time_point ended_{};
   pid_t runs_in_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// Watches over ops that wait: it ends their waits on Ctrl-C, says after a while what they wait
-// for, and finds runs whose end lets them go on.
+// Watches ops that wait. Ctrl-C ends their waits. After a while, a log message names what they
+// wait for. Runs that have ended without a callback are found, because their end may end a
+// wait.
 #pragma once
 
 #include <memory>
@@ -11,17 +12,18 @@ namespace opwright::embedding {
 class Watched {
  public:
   virtual ~Watched() = default;
-  // Text for the log: what waits, and for what. Empty if the wait is over.
+  // Returns text for the log: the op, and what it waits for. It is empty if the wait is over.
   virtual std::string Describe() = 0;
   // Ends the wait, if it is not over.
   virtual void Interrupt() = 0;
 };
 
-// Until it is over, or gone. One thread serves all that wait, and ends when none has for some
-// seconds.
+// Watches until the wait is over or the object is destroyed. One thread watches all waiting
+// ops. It ends after it has had nothing to watch for some seconds.
 void Watch(const std::shared_ptr<Watched>& waiting);
 
-// Sees to it that Ctrl-C is noted from now on, also when it comes just before a wait.
+// Installs a signal handler that records Ctrl-C from now on, even if it comes just before a
+// wait.
 void NoteInterrupts();
 
 }  // namespace opwright::embedding
