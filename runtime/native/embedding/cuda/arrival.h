@@ -1,6 +1,5 @@
-// Ids that lie on the device as they came: what is still made of them there, where the ids of a
-// sample begin and what its combiner divides by, and what is found wrong with them. Kernels, as
-// in kernels.h.
+// Kernels for ids that came from the device. They compute where the ids of a sample begin and
+// the divisors of combiners, and check the ids. They are objects like the kernels of kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +12,26 @@ namespace opwright::embedding::cuda {
 // The ids of one feature.
 struct Arrived {
   Source source;
-  // Of a sparse one, the sample of each id, with `step` numbers from one to the next: where
-  // they begin is still to be found.
+  // For a sparse feature: the sample of each id. `step` is the distance in numbers from one
+  // sample to the next. The kernel FindStarts computes where the ids of each sample begin.
   Integers samples;
   int64_t step = 1;
-  int64_t* starts = nullptr;  // source.offsets
-  // Combiners that divide have factors to be found.
+  int64_t* starts = nullptr;  // The address that source.offsets reads. FindStarts writes it.
+  // For combiners with a divisor, the kernel Weigh computes the scales.
   Combiner combiner = Combiner::kSum;
-  float* scales = nullptr;  // source.scales
+  float* scales = nullptr;  // The address that source.scales reads. Weigh writes it.
 
   OPWRIGHT_RULE int64_t SampleOf(int64_t id) const { return samples[id * step]; }
-  // Threads of the two kernels.
+  // ToStart and ToWeigh return the numbers of threads of the kernels FindStarts and Weigh.
   int64_t ToStart() const {
     return !starts ? 0 : source.count > source.samples ? source.count : source.samples + 1;
   }
   int64_t ToWeigh() const { return scales || source.per_sample_weights ? source.samples : 0; }
 };
 
-// By halving, so that wherever samples lead, starts rise from 0 to the number of ids; but what
-// they say is right only if samples do not descend.
+// Finds where each sample's ids begin, by binary search. For any samples, the starts ascend and
+// are between 0 and the number of ids, so later kernels stay within their arrays. The starts
+// are only correct if samples do not descend, which this kernel also checks.
 struct FindStarts {
   Spread spread;
   const Arrived* all;
@@ -62,7 +62,7 @@ struct FindStarts {
   }
 };
 
-// The factor of each sample, and whether it and its weights make finite ones.
+// Computes the scale of each sample. Checks that the products of scales and weights are finite.
 struct Weigh {
   Spread spread;
   const Arrived* all;
@@ -91,8 +91,8 @@ struct Weigh {
   }
 };
 
-// What was found wrong with a batch, the update that it is part of takes over: there its
-// sources are numbered from `first` on.
+// Adds the errors of a batch to the errors of its update. The update numbers the sources of the
+// batch from `first` on.
 struct TakeOver {
   const DeviceErrors* found;
   int64_t first;

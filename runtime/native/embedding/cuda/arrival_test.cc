@@ -1,6 +1,7 @@
-// Ids that lie on the device before they are enqueued, on a GPU or where the CPU takes its
-// place: of all forms, against the CPU's engine with the same ids; what crosses; and what is
-// wrong with them, told late, with everything else as it was.
+// Tests ids that are on the device before they are enqueued, on a GPU or on a CPU that
+// simulates one. Results for ids of all forms are compared with the CPU's engine. The tests
+// also check how many bytes are copied, and that errors in the ids are reported later without
+// changing anything else.
 #include "embedding/cuda/arrival.h"
 
 #include <cmath>
@@ -27,7 +28,7 @@ using Bytes = std::vector<char, device::Shared<char>>;
 
 constexpr auto kInvalid = StatusCode::kInvalidArgument;
 
-// The ids of a feature, and how they are given.
+// The ids of a feature, with their form and types.
 struct Given {
   Form form = Form::kDense;
   int64_t rank = 1;
@@ -36,7 +37,8 @@ struct Given {
   bool wide_where = true, wide_ids = true;
 };
 
-// Arrays of a feature, and views of them: in memory of the host that the device can reach.
+// The arrays of a feature and views of them. They are in host memory that the device can
+// access.
 struct Arrays {
   explicit Arrays(const Given& given)
       : where(BytesOf(given.where, given.wide_where)),
@@ -64,7 +66,8 @@ struct Arrays {
   Lookups view;
 };
 
-// Batches whose ids lie on the device, where the null stream has made them, as far as they can.
+// Creates batches. Ids are on the device if they can be, and work on the null stream has
+// written them.
 class Maker {
  public:
   explicit Maker(std::shared_ptr<Heap> heap) : heap_(std::move(heap)) {}
@@ -73,7 +76,7 @@ class Maker {
              Combiner combiner, Mode mode) {
     Batch batch;
     batch.mode = mode;
-    // As TensorFlow's tensors: freed on the stream, once they are released.
+    // Like TensorFlow's tensors, they are freed on the stream after they are released.
     auto pieces = std::make_shared<std::vector<std::shared_ptr<void>>>();
     for (size_t f = 0; f < given.size(); ++f) {
       const int64_t feature = static_cast<int64_t>(f);
@@ -105,10 +108,11 @@ class Maker {
   }
 
   const std::shared_ptr<Heap> heap_;
-  std::deque<Arrays> sources_;  // Read when the device gets there.
+  // They are not destroyed, because the device reads them later.
+  std::deque<Arrays> sources_;
 };
 
-// In any form; ids of a sample in one place, as a device wants them.
+// Draws ids in any form. The ids of a sample are contiguous, as a device requires.
 Given Draw(Random& random, const Configuration& configuration, int64_t feature) {
   const FeatureConfig& config = configuration.features[feature];
   const int64_t rows = configuration.tables[config.table].rows, samples = config.samples();
@@ -123,7 +127,7 @@ Given Draw(Random& random, const Configuration& configuration, int64_t feature) 
   given.rank = matrix || random.Below(2) ? 2 : 1;
   if (given.form == Form::kSplits) given.where.push_back(0);
   for (int64_t row = 0; row < given_rows; ++row) {
-    // Some of a sequence lie beyond its end.
+    // Some ids of a sequence are beyond its end.
     const int64_t count =
         given.form == Form::kDense ? 1 : random.Below(sequences ? length + 2 : 4);
     for (int64_t i = 0; i < count; ++i) {
@@ -164,7 +168,7 @@ Status Receive(Engine* engine, ExecutionContext* exec, int64_t core,
   return received;
 }
 
-// Room for a batch's activations, or as many gradients.
+// Returns buffers for the activations of a batch, or for its gradients.
 std::vector<device::Floats> Activations(const Configuration& configuration) {
   std::vector<device::Floats> all;
   for (const FeatureConfig& feature : configuration.features) {
@@ -184,7 +188,7 @@ std::vector<float> Contents(Engine* engine, ExecutionContext* exec) {
   std::vector<float> all;
   for (size_t t = 0; t < configuration.tables.size(); ++t) {
     const TableConfig& table = configuration.tables[t];
-    // Lion's are signs of sums that may be all but zero.
+    // The updates of Lion are signs of sums, which may differ if the sums are almost zero.
     if (table.optimizer == Optimizer::kLion) continue;
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
       std::vector<float> values(static_cast<size_t>(table.rows * table.dimension));
@@ -202,7 +206,7 @@ void AllNear(const std::vector<float>& expected, const std::vector<float>& found
   for (size_t i = 0; i < found.size(); ++i) EXPECT(Near(expected[i], found[i]));
 }
 
-// Drawn steps of the CPU's engine, and of one whose ids lie on the device.
+// Compares random steps of the CPU's engine with an engine whose ids are on the device.
 void EnginesAgree(Random& random, ExecutionContext* exec) {
   Configuration configuration = DrawConfiguration(random, WithElementRules());
   const auto heap = std::make_shared<Heap>();
@@ -222,7 +226,7 @@ void EnginesAgree(Random& random, ExecutionContext* exec) {
       }
     }
   }
-  // What the device reads when it gets there stays.
+  // These buffers are not destroyed, because the device reads them later.
   std::deque<std::vector<device::Floats>> expected, found, gradients;
   for (int step = 0; step < 5; ++step) {
     const Mode mode = random.Below(4) ? Mode::kTraining : Mode::kInference;
@@ -265,7 +269,7 @@ void EnginesAgree(Random& random, ExecutionContext* exec) {
   for (size_t i = 0; i < found.size(); ++i) {
     for (size_t f = 0; f < configuration.features.size(); ++f) {
       const TableConfig& table = configuration.tables[configuration.features[f].table];
-      // A value at the edge of a bucket may fall on either side.
+      // A value at the edge of a bucket may be rounded to either side.
       if (table.quantization.enabled || table.optimizer == Optimizer::kLion) continue;
       AllNear({expected[i][f].begin(), expected[i][f].end()},
               {found[i][f].begin(), found[i][f].end()});
@@ -274,7 +278,7 @@ void EnginesAgree(Random& random, ExecutionContext* exec) {
   AllNear(Contents(host.get(), exec), Contents(late.get(), exec));
 }
 
-TEST(Arrival, NumbersAreTheCpus) {
+TEST(Arrival, ResultsAreThoseOfTheCpu) {
   const Later later;
   Pool pool(2);
   PoolContext exec(pool);
@@ -284,8 +288,9 @@ TEST(Arrival, NumbersAreTheCpus) {
   }
 }
 
-// Which ids the host has to see: those of sequences, and what is not as it should be.
-TEST(Arrival, WhatStays) {
+// The host must read the ids of sequences, and ids with invalid sizes. Other ids stay on the
+// device.
+TEST(Arrival, SequencesAndInvalidSizesNeedTheHost) {
   Configuration configuration;
   configuration.tables.emplace_back();
   configuration.tables[0].name = "t";
@@ -313,7 +318,7 @@ TEST(Arrival, WhatStays) {
   EXPECT(!stays(0, Form::kSplits, 4, 0, 9, 8) && !stays(0, Form::kSplits, 4, 0, 9, 9, true));
 }
 
-// Two tables of four rows, each with a feature of three samples.
+// An engine with two tables of four rows. Each has a feature of three samples.
 struct Bed {
   Bed() {
     configuration.tables.emplace_back();
@@ -331,7 +336,7 @@ struct Bed {
   }
   ~Bed() { device::Hold(false); }
 
-  // The first feature is as it should be.
+  // Enqueues a batch. The first feature is valid.
   Status Enqueue(const Given& second, Mode mode = Mode::kTraining,
                  Combiner combiner = Combiner::kSum) {
     Given first;
@@ -341,7 +346,7 @@ struct Bed {
   }
   Status Receive() { return cuda::Receive(engine.get(), &exec, 0, &outputs); }
   Status Send() { return engine->Send(&exec, 0, Pointers(gradients), nullptr, {}); }
-  // Row 1 of the tables: how often the step was made, with the sign turned.
+  // Returns a weight in row 1 of a table. It is the negative number of applied steps.
   float Row(size_t table) { return Contents(engine.get(), &exec)[table * 16 + 4]; }
 
   Pool pool{2};
@@ -350,7 +355,8 @@ struct Bed {
   std::shared_ptr<Heap> heap = std::make_shared<Heap>();
   Maker maker{heap};
   std::vector<device::Floats> outputs, gradients;
-  std::shared_ptr<Engine> engine;  // Its end waits for the device.
+  // The last member, because its destructor waits for the device.
+  std::shared_ptr<Engine> engine;
 };
 
 struct Wrong {
@@ -394,9 +400,9 @@ std::vector<Wrong> Wrongs() {
   };
 }
 
-// By the call that comes once the device has got there, and once. Nothing has changed by the
-// bad step, nor by the steps that followed meanwhile. No call waited.
-TEST(Arrival, WhatIsWrongIsTold) {
+// The first call after the device has found the error reports it, and only once. Neither the
+// bad step nor the steps queued after it have changed anything. No call waited for the device.
+TEST(Arrival, ErrorsInIdsAreReportedLater) {
   const Later later;
   const Given good = {Form::kDense, 1, {}, {1, 2, 3}, {}};
   for (const Wrong& wrong : Wrongs()) {
@@ -424,11 +430,11 @@ TEST(Arrival, WhatIsWrongIsTold) {
     EXPECT_EQ(device::Waits(), waits);
     device::Hold(false);
     told("step 1, ", "the updates of steps 1 to 2 were not made");
-    // The refused call has done nothing: its batch is the next one.
+    // The refused call has done nothing, so its batch is still the next one.
     EXPECT_OK(s.Receive());
     EXPECT_OK(s.Send());
     EXPECT(s.Row(0) == -2 && s.Row(1) == -2);
-    // For inference nothing is lost: steps go on, and a lookup takes what is right.
+    // An error in a batch for inference drops no step. Its lookup uses the valid ids.
     EXPECT_OK(s.Enqueue(wrong.given, Mode::kInference, wrong.combiner));
     EXPECT_OK(s.Receive());
     EXPECT_OK(s.Enqueue(good));
@@ -440,9 +446,9 @@ TEST(Arrival, WhatIsWrongIsTold) {
   }
 }
 
-// Nothing of the ids crosses, in either direction: descriptors go to the device, as many bytes
-// whatever the number of ids, and what was found wrong comes back.
-TEST(Arrival, BytesOfAStep) {
+// The ids are copied in neither direction. The number of bytes of descriptors does not depend
+// on the number of ids. Only errors are copied back.
+TEST(Arrival, BytesOfAStepDoNotDependOnIds) {
   if (!device::Counts()) return;
   const Later later;
   const int64_t tables = 26;

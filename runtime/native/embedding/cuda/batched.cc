@@ -8,7 +8,8 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// Of a task, whatever its rule; and of what else an image has of a table or of a source.
+// Upper bounds of what an image contains: for a task of any rule, for a table, and for a
+// source.
 constexpr int64_t kMostTaskBytes = 512;
 constexpr int64_t kMostTableBytes = kMostTaskBytes + 256;
 constexpr int64_t kMostSourceBytes = sizeof(UpdateSource) + 64;
@@ -100,7 +101,8 @@ std::vector<int64_t> IdsOf(size_t tables, const std::vector<Source>& sources) {
 
 namespace {
 
-// Where an update marks the rows that it reaches, if the optimizer updates the others too.
+// Returns where an update marks the rows that have ids. Returns null if its optimizer does not
+// update the other rows.
 uint32_t* TouchedBits(const TableConfig& table, const Workspace::Part& plan, char* workspace) {
   return table.every_row ? reinterpret_cast<uint32_t*>(workspace + plan.touched) : nullptr;
 }
@@ -119,7 +121,7 @@ Part MakePart(const TableView& view, const Workspace::Part& plan, char* workspac
   return part;
 }
 
-// Adds the tables of `group`, which have the same rule, to the image.
+// Adds the tables of `group` to the image. They have the same rule.
 void AddGroup(const std::vector<TableConfig>& tables, const std::vector<TableView>& views,
               const std::vector<Hyper>& hypers, const Workspace& plan, char* workspace,
               UpdateCall::GroupPlan* group, Image* image) {
@@ -167,7 +169,7 @@ UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
   UpdateCall call;
   char* const image = workspace + plan.image;
 
-  // Sources.
+  // Descriptors of the sources.
   std::vector<UpdateSource> all;
   std::vector<int64_t> to_check, to_expand;
   std::vector<char> wide(tables.size());
@@ -197,7 +199,7 @@ UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
                  reinterpret_cast<Contribution*>(workspace + plan.contributions),
                  errors};
 
-  // Tables, in groups.
+  // Descriptors of the tables, in groups with the same rule.
   std::map<std::tuple<Optimizer, bool, bool>, std::vector<int64_t>> groups;
   for (size_t t = 0; t < tables.size(); ++t) {
     if (plan.tables[t].tiles == 0 && !tables[t].every_row) continue;

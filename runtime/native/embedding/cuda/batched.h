@@ -1,5 +1,5 @@
-// What the host tells the kernels of a call that is for many features and tables: how their
-// descriptors are laid out and come to the device in one copy. Nothing here needs CUDA.
+// The descriptors that the host passes to the kernels of a call on many features and tables.
+// They reach the device in one copy. This file does not need CUDA.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace opwright::embedding::cuda {
 // Arrays that are copied to the device together.
 class Image {
  public:
-  // Where an array comes to lie, from the image's begin on.
+  // Adds an array. Returns its offset in bytes from the beginning of the image.
   template <class X>
   int64_t Add(const std::vector<X>& values) {
     static_assert(std::is_trivially_copyable_v<X>);
@@ -33,42 +33,47 @@ class Image {
   std::vector<char> bytes_;
 };
 
-// Where parts begin that are so large, each at a multiple of `unit`, and where the last ends.
+// Returns where the parts of these sizes begin, each at a multiple of `unit`, and where the
+// last part ends.
 std::vector<int64_t> FirstsOf(const std::vector<int64_t>& sizes, int64_t unit);
 
-// What a call's kernels see of tables; chunks are the device's addresses.
+// Returns what the kernels of a call read of a table. `addresses` is the device address of the
+// chunks' addresses.
 TableView ViewOf(const TableConfig& table, const Chunks& chunks, float* const* addresses,
                  int64_t first_key);
 
-// The sources of lookups, and where the threads of each begin.
+// The sources of a lookup, and the first thread of each.
 struct LookupCall {
   std::vector<Source> sources;
   std::vector<int64_t> firsts;
-  int64_t sources_at = 0, firsts_at = 0;  // In the image.
+  int64_t sources_at = 0, firsts_at = 0;  // Offsets in the image.
   Image image;
 };
 int64_t LookupImageBytes(size_t sources);
 LookupCall MakeLookup(const std::vector<TableView>& tables, std::vector<Source> sources);
 
-// What is still to be made of ids that lie on the device as they came.
+// A call of the kernels of arrival.h, for ids that came from the device.
 struct ArrivalCall {
-  std::vector<int64_t> starts, weights;  // Where the threads of each begin.
-  int64_t all_at = 0, starts_at = 0, weights_at = 0, errors_at = 0;  // In the image.
+  // The first thread of each feature in the two kernels.
+  std::vector<int64_t> starts, weights;
+  int64_t all_at = 0, starts_at = 0, weights_at = 0, errors_at = 0;  // Offsets in the image.
   Image image;
 };
-// Not less than the bytes of its image: a multiple of 16.
+// Returns an upper bound of the image's size. It is a multiple of 16.
 int64_t ArrivalImageBytes(size_t arrived);
 ArrivalCall MakeArrival(const std::vector<Arrived>& all);
 
-// An update: kernels for all sources, and groups of tables with the same rule.
+// An update. Some kernels process all sources. Others process groups of tables with the same
+// rule.
 struct UpdateCall {
   struct GroupPlan {
     Optimizer optimizer;
     bool accumulate, wide;
     std::vector<int64_t> tables;
-    std::vector<int64_t> threads, tiles, rest;  // Where the parts of each begin.
-    int64_t threads_at, tiles_at, rest_at, tasks_at, counters_at;  // In the image.
-    int64_t first_tile;  // Of its place in the workspace's `crossing`.
+    // The first thread or tile of each table in a Spread.
+    std::vector<int64_t> threads, tiles, rest;
+    int64_t threads_at, tiles_at, rest_at, tasks_at, counters_at;  // Offsets in the image.
+    int64_t first_tile;  // The offset of the group's tiles in the workspace's `crossing`.
     int lane_bits, blocks;
   };
   CheckGradients check;
@@ -77,20 +82,20 @@ struct UpdateCall {
   Image image;
 };
 
-// Not less than the bytes of an UpdateCall's image.
+// Returns an upper bound of the size of an UpdateCall's image.
 int64_t UpdateImageBytes(size_t tables, int64_t sources);
 
-// By table of the configuration, the ids of all sources.
+// Returns the number of ids of all sources for each table of the configuration.
 std::vector<int64_t> IdsOf(size_t tables, const std::vector<Source>& sources);
 
-// `views` are at `device_views` on the device, `workspace` is planned for these sources. The
-// image goes to workspace + plan.image.
+// `device_views` is the device address of `views`. `plan` must be the plan for these sources.
+// The image must be copied to workspace + plan.image.
 UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
                       const std::vector<TableView>& views, const TableView* device_views,
                       const std::vector<Source>& sources, const std::vector<Hyper>& hypers,
                       const Workspace& plan, char* workspace, DeviceErrors* errors);
 
-// A group as the kernels of its rule take it.
+// Returns the group as an argument of the kernels of its rule.
 template <class Rule>
 Group<Rule> GroupOf(const UpdateCall::GroupPlan& plan, const Workspace& workspace, char* base,
                     const DeviceErrors* errors) {

@@ -1,4 +1,4 @@
-// How a failed call of CUDA's runtime becomes a status.
+// Conversion of a failed call of CUDA's runtime to a status.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,8 @@ inline Status Failed(const char* what, cudaError_t error) {
   if (error == cudaSuccess) return {};
   const std::string problem =
       std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
-  // An error that leaves the context usable is forgotten: it has been told.
+  // Clears the error if the context is still usable, because the returned status already
+  // reports it.
   static_cast<void>(cudaGetLastError());
   if (error == cudaErrorMemoryAllocation) return ResourceExhaustedError(problem);
   return InternalError(problem);

@@ -5,7 +5,8 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// The driver's functions, which no library is linked for: without a driver there are none.
+// Returns a function of the driver. It is looked up at run time, because the library is not
+// linked against the driver, which may not be installed.
 template <class Function>
 Function* Find(const char* name) {
   void* found = nullptr;

@@ -1,4 +1,4 @@
-// The CUDA context that calls are made in.
+// The CUDA context in which calls run.
 #pragma once
 
 #include <cuda.h>
@@ -7,15 +7,16 @@
 
 namespace opwright::embedding::cuda {
 
-// A thread without a context has device 0 as its current one, whichever GPUs its program
-// leaves alone: to go back to that device would make a context there. So contexts are entered
-// and left, and no device is ever chosen.
+// Enters and leaves CUDA contexts instead of choosing devices. The current device of a thread
+// without a context is device 0, even if the program must not use that GPU. Switching back to
+// that device would create a context on it. Therefore no device is ever chosen.
 class Context {
  public:
-  // That of the calling thread; with none, the current device's is made.
+  // Returns the context of the calling thread. If the thread has none, creates the context of
+  // the current device.
   static StatusOr<Context> Current();
 
-  // While it lives, it is the calling thread's.
+  // Makes a context the calling thread's current context until the scope is destroyed.
   class Scope {
    public:
     explicit Scope(const Context& context);
@@ -27,7 +28,7 @@ class Context {
     const bool entered_;
   };
 
-  // None: scopes of it change nothing.
+  // An empty context. A scope of it has no effect.
   Context() = default;
 
  private:

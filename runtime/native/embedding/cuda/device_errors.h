@@ -1,4 +1,5 @@
-// Asynchronous errors: what the device finds wrong with a call, kept there until the host asks.
+// Asynchronous errors: problems that the device finds in the arguments of a call. They are
+// stored on the device until the host reads them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace opwright::embedding::cuda {
 
-// Many threads may offer a value at once.
+// Many threads may call this at the same time.
 OPWRIGHT_RULE void AtomicMin(unsigned long long* least, unsigned long long value) {
 #if defined(__CUDA_ARCH__)
   atomicMin(least, value);
@@ -17,8 +18,9 @@ OPWRIGHT_RULE void AtomicMin(unsigned long long* least, unsigned long long value
 #endif
 }
 
-// What a call brought that it must not, and where it came first: the source in the upper 16
-// bits, the position in the lower 48. No update changes a row while there is something.
+// The errors in the arguments of calls. For each kind, the first error is recorded: the source
+// in the upper 16 bits and the position in the lower 48 bits. No update changes a row while
+// there is an error.
 enum ErrorKind { kBadSample, kBadOffset, kBadId, kBadWeight, kBadGradient, kErrorKinds };
 struct DeviceErrors {
   static constexpr unsigned long long kNone = ~0ull;
@@ -39,7 +41,8 @@ struct DeviceErrors {
   }
 };
 
-// The text of an error: which of them came, and to which table.
+// Returns a text with the recorded errors of all kinds. It begins with a description of the
+// table.
 std::string Describe(const TableConfig& table, const DeviceErrors& errors);
 
 }  // namespace opwright::embedding::cuda

@@ -1,11 +1,12 @@
-// The kernels: what one thread of each does, as plain functions without a warp's or a block's
-// help. tables.cu compiles them for GPUs; the tests on the CPU run them thread by thread.
+// The kernels: plain functions that do the work of one thread. They use no operations of a warp
+// or a thread block. tables.cu compiles them for GPUs. Tests run them on the CPU, thread by
+// thread.
 //
-// A kernel is an object: threads() says how many threads it wants, and operator()(thread,
-// block) is one of them. Threads that share a row are neighbours, so that they read it
-// together. One kernel does the work of all features, or of all tables with the same rule:
-// what it has to know of each is an array in device memory, and a Spread says whose a thread
-// is.
+// A kernel is an object. threads() returns how many threads it needs, and operator()(thread,
+// block) does the work of one thread at one block of columns. Threads that share a row have
+// adjacent numbers, so that their loads are coalesced. One kernel processes all features, or
+// all tables with the same rule. The descriptors of the features or tables are an array in
+// device memory. A Spread determines to which of them a thread belongs.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,20 @@
 
 namespace opwright::embedding::cuda {
 
-// Where lookups write, by source: [samples, dimension].
+// The outputs of a lookup, by source: [samples, dimension].
 struct Outputs {
   float* of[kMaxOutputs];
 };
 
-// out[s] = scale * sum of weight * row, as embedding/cpu/rows.h has it, with float sums in
-// the order of the ids. An id that is out of range is recorded and adds nothing. kPlain: all
-// rows and outputs are aligned, and no table is quantized; that takes fewer registers.
+// Computes out[s] = scale * sum of weight * row, like embedding/cpu/rows.h. Sums are in float,
+// in the order of the ids. An id that is out of range is recorded as an error and adds nothing.
+// kPlain requires that all rows and outputs are aligned and that no table is quantized. It
+// needs fewer registers.
 template <bool kPlain>
 struct Lookup {
-  static constexpr int kAhead = 4;  // Rows loaded at once.
-  Spread spread;                    // Of the sources.
+  // The number of rows that are loaded before the first of them is added.
+  static constexpr int kAhead = 4;
+  Spread spread;  // The distribution of the threads over the sources.
   const TableView* tables;
   const Source* sources;
   DeviceErrors* errors;
@@ -98,13 +101,13 @@ struct Lookup {
   }
 };
 
-// A shard's rows of the weights or of a slot, [count, dimension], to a table or from it.
+// Copies a shard's rows of the weights or of a slot, [count, dimension], to a table or from it.
 template <bool kWide, bool kToTable>
 struct CopyRows {
   Rows rows;
   Shape shape;
   int64_t count, first, step;
-  int64_t offset;  // Of the weights or slot within a row.
+  int64_t offset;  // The offset of the weights or of the slot within a row.
   float* values;
 
   OPWRIGHT_RULE int64_t threads() const { return count << shape.lane_bits; }

@@ -1,6 +1,6 @@
-// Runs the CUDA backend's kernels on the CPU, thread by thread, against rows of doubles: what
-// they compute is checked where there is no GPU. Threads run in a drawn order, since on a
-// GPU none comes first.
+// Runs the CUDA backend's kernels on the CPU, thread by thread, and compares with rows of
+// doubles. This checks their results without a GPU. Threads run in a random order, because on a
+// GPU the order is undefined.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -22,7 +22,8 @@ namespace {
 
 float Draw(Random& random) { return static_cast<float>(2 * random.Uniform()); }
 
-// Memory that begins where a vector may, exactly as long as it must be.
+// Memory of the exact size that is needed. It begins at an address that is aligned for vectors
+// or, if not `aligned`, 4 bytes later.
 template <class X>
 class Array {
  public:
@@ -50,7 +51,7 @@ class Array {
   X* data_;
 };
 
-// Every thread at every block of columns, from a drawn one on with a drawn step.
+// Runs every thread at every block of columns, in a random order.
 template <class Kernel>
 void Launch(Random& random, const Kernel& kernel, int blocks) {
   const int64_t all = kernel.threads() * blocks;
@@ -77,10 +78,10 @@ void LaunchTogether(const Kernel& kernel, int blocks) {
 struct Bags {
   int64_t table = 0;
   std::vector<int64_t> offsets{0}, indices;
-  std::vector<int32_t> narrow;  // The same, or none.
-  bool an_id_each = false;      // Offsets need not be said.
+  std::vector<int32_t> narrow;  // The same ids as int32, or empty.
+  bool an_id_each = false;      // Each sample has one id, so no offsets are needed.
   std::vector<float> per_sample_weights, scales;
-  std::vector<Array<float>> gradients;  // One.
+  std::vector<Array<float>> gradients;  // It has one element.
 
   Source View() const {
     Source source;
@@ -103,7 +104,7 @@ Bags DrawBags(Random& random, const TableConfig& table, bool aligned) {
   Bags bags;
   const int64_t samples = random.Below(60);
   const bool weighted = random.Below(2), scaled = random.Below(2);
-  // Half of the time most ids are one row, whose run then spans many tiles.
+  // In half of the cases most ids are one row, so that its run spans many tiles.
   const int64_t hot = random.Below(2) ? random.Below(table.rows) : -1;
   const int64_t most = random.Below(3) == 0 ? 40 : 5;
   bags.an_id_each = random.Below(4) == 0;
@@ -137,7 +138,7 @@ TableConfig DrawTable(Random& random) {
   return table;
 }
 
-// A table as the device holds it, and the plain model of it: [rows][stride].
+// A table in the form of the device, and a reference copy in doubles, [rows][stride].
 struct Device {
   TableConfig config;
   Chunks plan;
@@ -157,13 +158,13 @@ Device MakeTable(Random& random, const TableConfig& table, int64_t first_key) {
     made.chunks.emplace_back(made.plan.rows_of(i) * made.plan.stride);
     made.addresses.push_back(made.chunks.back().get());
   }
-  // Moved, a vector stays where it is.
+  // Moving the vector does not move its elements, so the addresses stay valid.
   made.view = ViewOf(table, made.plan, made.addresses.data(), first_key);
   made.model.assign(static_cast<size_t>(table.rows * made.plan.stride), 0);
   return made;
 }
 
-// Fills the weights and all slots by shards, and reads them back.
+// Writes the weights and all slots by shards, and reads them back.
 template <bool kWide>
 void WriteAndRead(Random& random, Device* held) {
   const TableConfig& table = held->config;
@@ -201,7 +202,7 @@ std::vector<TableView> ViewsOf(const std::vector<Device>& tables) {
   return views;
 }
 
-// One kernel for all.
+// Runs one kernel for all features.
 void LookupsAreRight(Random& random, const std::vector<Device>& tables,
                      const std::vector<Bags>& all, bool aligned) {
   const std::vector<TableView> views = ViewsOf(tables);
@@ -242,7 +243,9 @@ void LookupsAreRight(Random& random, const std::vector<Device>& tables,
     for (int64_t s = 0; s < sources[n].samples; ++s) {
       for (int64_t k = 0; k < dimension; ++k) {
         double sum = 0;
-        double either = 0;  // What values halfway between buckets, but for rounding, may add.
+        // The possible difference due to values that are halfway between two buckets up to
+        // rounding.
+        double either = 0;
         for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
           const double weight =
               bags.per_sample_weights.empty() ? 1 : bags.per_sample_weights[i];
@@ -263,7 +266,8 @@ void LookupsAreRight(Random& random, const std::vector<Device>& tables,
   }
 }
 
-// An update of all tables, as tables.cu queues it; sorted as CUB would.
+// Updates all tables with the kernels that tables.cu launches. A sort on the CPU replaces
+// CUB's.
 void Update(Random& random, const std::vector<Device>& tables, const std::vector<Bags>& all,
             DeviceErrors* errors) {
   const std::vector<TableView> views = ViewsOf(tables);
@@ -280,14 +284,15 @@ void Update(Random& random, const std::vector<Device>& tables, const std::vector
   }
   std::vector<TableConfig> planned = configs;
   planned[0].rows += views[0].first_key;
-  // Few threads: long tiles; many: short ones.
+  // Few resident threads give long tiles, and many give short ones.
   const int64_t image_bytes =
       UpdateImageBytes(tables.size(), static_cast<int64_t>(sources.size()));
   const Workspace plan = Value(PlanUpdate(planned, IdsOf(tables.size(), sources),
                                           random.Below(2) ? 1 : 1 << 20, image_bytes, 0));
   Array<char> memory(plan.bytes + 1);
   char* const base = memory.get();
-  // Nothing that was not written may be read: all of it is NaN, and no row or position.
+  // All memory is filled with bytes that are NaN and are no valid row or position, so that
+  // reads of uninitialized memory give wrong results.
   std::memset(base, 0xFF, static_cast<size_t>(plan.bytes));
   std::memset(base + plan.touched, 0, static_cast<size_t>(plan.touched_bytes));
   const UpdateCall call =
@@ -330,7 +335,7 @@ void Update(Random& random, const std::vector<Device>& tables, const std::vector
   }
 }
 
-// The same on the model, in doubles, id after id.
+// Updates the reference copy in doubles, id by id.
 void UpdateModel(size_t number, const std::vector<Bags>& all, Device* held) {
   const TableConfig& table = held->config;
   const int64_t d = table.dimension;
@@ -382,7 +387,7 @@ std::vector<float> Contents(const std::vector<Device>& tables) {
   return all;
 }
 
-// Tables of an engine, some with the same rule.
+// Returns the tables of an engine. Some have the same rule.
 std::vector<Device> MakeTables(Random& random, bool aligned) {
   std::vector<Device> tables;
   int64_t first_key = 0;
@@ -393,7 +398,7 @@ std::vector<Device> MakeTables(Random& random, bool aligned) {
       config.accumulate = tables.back().config.accumulate;
       config.hyper = SomeHyper(config.optimizer);
     }
-    // As if many were before: keys of 64 bits.
+    // Tests 64-bit keys, as if many rows came before this table.
     if (tables.empty() && !config.every_row && random.Below(6) == 0) first_key = kManyRows;
     tables.push_back(MakeTable(random, config, first_key));
     first_key += config.rows;
@@ -421,7 +426,8 @@ void StepsAreRight(Random& random) {
   LookupsAreRight(random, tables, all, aligned);
   DeviceErrors errors;
   std::memset(&errors, 0xFF, sizeof errors);
-  // A bad batch first, of each kind: it is found where it is, and nothing changes.
+  // First come bad batches of each kind. The error must be found at its position, and nothing
+  // may change.
   const std::vector<float> before = Contents(tables);
   for (size_t n = 0; n < all.size(); ++n) {
     Bags& bags = all[n];
@@ -462,8 +468,9 @@ void StepsAreRight(Random& random) {
   for (size_t i = 0; i < after.size(); ++i) EXPECT(Near(after[i], expected[i]));
 }
 
-// Starts that fall, that begin or end elsewhere, and weights that are not finite.
-TEST(Kernels, BrokenBagsAreFound) {
+// Tests offsets that descend or that begin or end at wrong values, and weights that are not
+// finite.
+TEST(Kernels, InvalidBagsAreRecorded) {
   TableConfig table;
   table.name = "t";
   table.rows = 5;
@@ -492,7 +499,8 @@ TEST(Kernels, BrokenBagsAreFound) {
   }
 }
 
-// Steps of drawn tables: with every optimizer, rows of any width, wherever gradients lie.
+// Tests steps of random tables, with every optimizer, rows of any width, and aligned or
+// misaligned gradients.
 TEST(Kernels, RandomSteps) {
   for (int64_t round = 0; round < testing::Rounds(150); ++round) {
     Random random{testing::Seed()};

@@ -1,4 +1,4 @@
-// What only nvcc can compile: how kernels are run.
+// Functions that launch kernels. Only nvcc can compile them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -41,20 +41,20 @@ cudaError_t LaunchWith(void (*run)(const Kernel), const Kernel& kernel, int64_t 
   return cudaLaunchKernelEx(&config, run, kernel);
 }
 
-// A kernel in `grid` blocks at each of `blocks` blocks of columns.
+// Launches a kernel in a grid of `grid` thread blocks for each of `blocks` blocks of columns.
 template <class Kernel>
 cudaError_t Launch(const Kernel& kernel, int64_t grid, int blocks, cudaStream_t stream) {
   return LaunchWith(Run<Kernel>, kernel, grid, blocks, kThreads, stream);
 }
 
-// One whose threads of a block work together.
+// Launches a kernel whose threads cooperate within a thread block.
 template <class Kernel>
 cudaError_t LaunchTogether(const Kernel& kernel, int64_t grid, int blocks,
                            cudaStream_t stream) {
   return LaunchWith(RunTogether<Kernel>, kernel, grid, blocks, Kernel::kTogether, stream);
 }
 
-// Whether the device has code of ours to run.
+// Returns an error if the library has no code for the device.
 inline cudaError_t FindCode() {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, Run<CopyRows<true, false>>);

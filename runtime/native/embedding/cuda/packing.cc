@@ -7,11 +7,11 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// Parts are copied by several threads if they are as large.
+// Arrays are copied in parts of this size, by several threads.
 constexpr int64_t kPartBytes = 256 << 10;
 constexpr int64_t kRows32 = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
-// Whether sample s has the id s alone.
+// Returns whether each sample has exactly one id.
 bool AnIdEach(const Bags& bags) {
   if (bags.samples != bags.count()) return false;
   int64_t wrong = 0;
@@ -75,7 +75,7 @@ void Packing::Leave(const DeviceLookups& left, Feature* one) {
   if (!dense && lookups.form != Lookups::Form::kSplits) {
     one->offsets = reserve((one->samples + 1) * 8);
   }
-  // The only id of a sample is divided by one, if it has no weight.
+  // The divisor of a sample with one id and no weight is 1, so no scales are needed.
   if (left.combiner != Combiner::kSum && !(dense && lookups.weights.size == 0)) {
     one->scales = reserve(one->samples * 4);
   }

@@ -1,4 +1,5 @@
-// How a batch's ids go to a device: in as few bytes as they have. Nothing here needs CUDA.
+// The layout in which a batch's ids are copied to a device. It uses as few bytes as the values
+// need. This file does not need CUDA.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,27 @@
 
 namespace opwright::embedding::cuda {
 
-// Rows and offsets are int32 where all of a table's rows, or all offsets, fit in it; features
-// whose samples have an id each need no offsets. Ids that lie on the device are left where they
-// are: what is made of them there takes scratch memory, and is not copied.
+// Rows and offsets are int32 if all rows of the table, or all offsets, fit in int32. Features
+// with one id for each sample need no offsets. Ids that are on the device already are not
+// copied. Their offsets and scales are computed there, in scratch memory.
 class Packing {
  public:
-  // `batch` has to stay.
+  // `batch` must outlive this object.
   Packing(const Configuration& configuration, const Batch& batch);
 
   int64_t bytes() const { return bytes_; }
   void CopyTo(ExecutionContext* exec, char* to) const;
   int64_t scratch_bytes() const { return scratch_bytes_; }
-  // The features, once the bytes lie at `base` and `scratch` is aligned to 16 bytes;
+  // Returns the features as sources. The packed bytes are at `base`, and `scratch` is aligned
+  // to 16 bytes.
   std::vector<Source> SourcesAt(const char* base, const char* scratch) const;
-  // and those of them whose ids were left.
+  // The number of features whose ids were on the device already.
   size_t left() const { return left_; }
   std::vector<Arrived> ArrivedAt(const std::vector<Source>& sources, char* scratch) const;
 
  private:
-  // A part of an array, and where it goes; `narrow`: as int32 what is int64.
+  // A part of an array and its position in the packed bytes. If `narrow`, int64 values are
+  // packed as int32.
   struct Part {
     const char* from;
     int64_t at, bytes;
@@ -38,10 +41,11 @@ class Packing {
   };
   struct Feature {
     int64_t table, samples, count;
-    // Where they begin, or -1.
+    // The positions of the arrays in the packed bytes, or -1.
     int64_t offsets = -1, indices = -1, per_sample_weights = -1, scales = -1;
     bool wide_offsets = true, wide_indices = true;
-    // If it was left: offsets and scales are in scratch memory.
+    // Not null if the ids were on the device already. Then `offsets` and `scales` are positions
+    // in scratch memory.
     const DeviceLookups* left = nullptr;
   };
 

@@ -1,4 +1,4 @@
-// What of a batch goes to a device: the same ids, in as few bytes as they have.
+// Tests that a packed batch has the same ids, in as few bytes as the values need.
 #include "embedding/cuda/packing.h"
 
 #include "base/testing/pool.h"
@@ -21,7 +21,7 @@ Configuration Tables(int64_t tables, int64_t rows, int64_t samples) {
   return configuration;
 }
 
-// Of so many features, an id a sample.
+// Returns a batch with one id for each sample of each feature.
 Batch Dense(const Configuration& configuration) {
   Batch batch;
   for (size_t f = 0; f < configuration.features.size(); ++f) {
@@ -35,7 +35,7 @@ Batch Dense(const Configuration& configuration) {
 }
 
 TEST(Packing, BytesOfABatch) {
-  // Four bytes an id, where there is one a sample; eight, where rows need them.
+  // An id takes 4 bytes if each sample has one id, or 8 if row numbers need them.
   const Configuration small = Tables(26, 1 << 20, 65536);
   EXPECT_EQ(Packing(small, Dense(small)).bytes(), 26 * 65536 * 4);
   const Configuration large = Tables(2, int64_t{1} << 31, 1000);
@@ -44,7 +44,7 @@ TEST(Packing, BytesOfABatch) {
   EXPECT_EQ(Packing(larger, Dense(larger)).bytes(), 2 * 8000);
 }
 
-TEST(Packing, RandomBatchesAreTheSame) {
+TEST(Packing, RandomBatchesAreUnchanged) {
   Random random{testing::Seed()};
   Pool pool(2);
   PoolContext exec(pool);

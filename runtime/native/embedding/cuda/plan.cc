@@ -14,10 +14,10 @@ int BitsOf(uint64_t value) {
   return bits;
 }
 
-// The least b with 2^b >= value.
+// Returns the smallest b with 2^b >= value.
 int CeilLog2(int64_t value) { return value <= 1 ? 0 : BitsOf(value - 1); }
 
-// Reserves `bytes` behind what is reserved already.
+// Reserves `bytes` bytes at `*end`. Returns their offset, and moves `*end` behind them.
 int64_t Reserve(int64_t bytes, int64_t* end) {
   const int64_t at = *end;
   *end += (bytes + 255) / 256 * 256;
@@ -90,7 +90,8 @@ StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableConfig& table = tables[t];
     const Shape shape = PlanShape(table.dimension);
-    // Kernels number blocks of columns in a grid's second dimension.
+    // The second dimension of a grid numbers the blocks of columns, and CUDA limits it to
+    // 65535.
     if (shape.blocks > 65535) {
       return InvalidArgumentError(Describe(table) + "; at most " +
                                   std::to_string(int64_t{65535} * kMaxLanes * kFloats) +
@@ -110,7 +111,7 @@ StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
     rows += table.rows;
     threads += ids[t] * shape.lanes() * shape.blocks;
   }
-  // Long tiles leave fewer sums to be put together, short ones keep more threads busy.
+  // Long tiles leave fewer partial sums to add. Short tiles keep more threads busy.
   w.tile = kMaxTile;
   while (w.tile > kMinTile && threads / w.tile < 2 * resident) w.tile /= 2;
   w.key_bits = KeyBits(rows);
@@ -131,7 +132,8 @@ StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
   for (size_t t = 0; t < tables.size(); ++t) {
     Workspace::Part& part = w.tables[t];
     part.tiles = (part.ids + w.tile - 1) / w.tile;
-    // Two sums a tile: of the run that comes from the tile before, of the one that goes on.
+    // Each tile has two sums: of the run that continues from the tile before, and of the run
+    // that continues in the next tile.
     if (part.tiles > 0 && tables[t].dimension > (kMax / 2 - end) / 16 / part.tiles) {
       return ResourceExhaustedError("an update of " + Describe(tables) + " with " +
                                     std::to_string(w.ids) +

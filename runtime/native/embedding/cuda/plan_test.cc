@@ -1,4 +1,4 @@
-// The plans of the CUDA backend's calls, over sizes that no test could allocate.
+// Tests the plans of the CUDA backend's calls for sizes that no test could allocate.
 #include "embedding/cuda/plan.h"
 
 #include "embedding/testing/elements.h"
@@ -21,7 +21,7 @@ TEST(Plan, RowWiseOptimizersAreRefused) {
   }
 }
 
-TEST(Plan, SizesHold) {
+TEST(Plan, PlansOfRandomSizesAreValid) {
   Random random{testing::Seed()};
   const std::vector<Optimizer> optimizers = WithElementRules();
   for (int64_t round = 0; round < testing::Rounds(20000); ++round) {
@@ -36,7 +36,7 @@ TEST(Plan, SizesHold) {
     int64_t rows = 0;
     for (int i = 0; i < chunks.count; ++i) {
       EXPECT(chunks.rows_of(i) > 0);
-      // Larger than requested only where there would be too many.
+      // A chunk is larger than requested only if there would be too many chunks.
       EXPECT(chunks.bytes_of(i) <= most || chunks.rows_of(i) == 1 ||
              chunks.count > kMaxChunks / 2);
       rows += chunks.rows_of(i);
@@ -52,7 +52,7 @@ TEST(Plan, SizesHold) {
     EXPECT(shape.lanes() * kFloats * shape.blocks >= table.dimension);
     EXPECT(shape.lanes() * kFloats * (shape.blocks - 1) < table.dimension);
 
-    // An update of it and of others.
+    // Plans an update of this table and of others.
     std::vector<TableConfig> tables(static_cast<size_t>(1 + random.Below(4)), table);
     std::vector<int64_t> ids;
     int64_t all = 0, rows_of_all = 0;
@@ -69,7 +69,7 @@ TEST(Plan, SizesHold) {
     EXPECT(w.ids == all && w.key_bits == KeyBits(rows_of_all));
     const int64_t key = WideKeys(rows_of_all) ? 8 : 4;
     int64_t end = 0, first_id = 0, tiles = 0;
-    // What begins here has so many bytes to itself.
+    // Expects that `bytes` bytes at `at` do not overlap what came before.
     const auto holds = [&](int64_t at, int64_t bytes) {
       EXPECT(at % 256 == 0 && at >= end);
       end = at + bytes;
@@ -101,7 +101,7 @@ TEST(Plan, SizesHold) {
   }
 }
 
-TEST(Plan, WhatCannotBeCountedIsRefused) {
+TEST(Plan, SizesThatOverflowAreRefused) {
   constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
   TableConfig table;
   table.name = "t";

@@ -19,7 +19,7 @@ Status CheckMachine(const Machine& machine) {
     return FailedPreconditionError("there is no driver for GPUs, and " + built +
                                    ": install one, or run on the CPU");
   }
-  // Within a major version older drivers run newer programs.
+  // Within a major version, older drivers run programs of newer CUDA versions.
   if (Major(machine.driver) < Major(machine.built_with)) {
     return FailedPreconditionError("the driver is for CUDA " + VersionText(machine.driver) +
                                    " and " + built +

@@ -1,4 +1,4 @@
-// The messages for machines that cannot run the kernels, or not well.
+// Tests the messages for machines that cannot run the kernels, or that may have problems.
 #include "embedding/cuda/requirements.h"
 
 #include "base/testing/testing.h"
@@ -6,7 +6,7 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-TEST(Requirements, WhatIsMissing) {
+TEST(Requirements, MachinesAreRefusedWithTheReason) {
   constexpr auto kRefused = StatusCode::kFailedPrecondition;
   Machine machine;
   machine.built_with = 13000;
@@ -18,7 +18,7 @@ TEST(Requirements, WhatIsMissing) {
   machine.driver = 12090;
   EXPECT_ERROR(CheckMachine(machine), kRefused, "the driver is for CUDA 12.9");
   EXPECT_ERROR(CheckMachine(machine), kRefused, "nvcc 12");
-  // Of the same major version, an older driver is no obstacle.
+  // An older driver of the same major version is accepted.
   machine.built_with = 12080;
   for (const int driver : {12000, 12080, 13000}) {
     machine.driver = driver;
@@ -31,7 +31,7 @@ TEST(Requirements, WhatIsMissing) {
   EXPECT_ERROR(CheckMachine(machine), kRefused, "CMAKE_CUDA_ARCHITECTURES=75");
 }
 
-TEST(Requirements, TensorFlowsCuda) {
+TEST(Requirements, OtherCudaOfTensorFlowIsReported) {
   Machine machine;
   machine.built_with = 13000;
   EXPECT_EQ(OtherCuda(machine), "");

@@ -1,4 +1,4 @@
-// CUB's sort: a file of its own, since it is compiled for each architecture apart.
+// CUB's sort. It is in its own file because it is compiled separately for each architecture.
 #include "embedding/cuda/sort.h"
 
 #include <cub/device/device_radix_sort.cuh>

@@ -10,8 +10,9 @@
 
 namespace opwright::embedding::cuda {
 
-// Sorts keys[0] with positions[0] into keys[1] and positions[1], stably, by the lower `bits`.
-// Without `temporary` it says how many bytes that is.
+// Sorts keys[0] with positions[0] into keys[1] and positions[1]. The sort is stable and uses
+// the lowest `bits` bits. If `temporary` is null, it only sets `bytes` to the size of the
+// temporary memory.
 cudaError_t Sort(void* temporary, size_t* bytes, const Keys (&keys)[2],
                  uint32_t* const (&positions)[2], int64_t count, int bits, cudaStream_t stream);
 

@@ -9,11 +9,12 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// Sizes that blocks have: not all too many.
+// Returns the size of a block for `bytes` bytes. Few different sizes exist, so that blocks can
+// be reused.
 int64_t SizeOf(int64_t bytes) {
   int64_t size = 4096;
   while (size < bytes) size *= 2;
-  // Of a large one at most a quarter is for nothing.
+  // At most a quarter of a large block is unused.
   while (size >= 65536 && size / 4 * 3 >= bytes && size / 4 * 3 % 4096 == 0)
     size = size / 4 * 3;
   return size;
@@ -40,7 +41,7 @@ StatusOr<std::shared_ptr<Fence>> Fence::At(cudaStream_t stream) {
 }
 
 Fence::~Fence() {
-  // No caller is left to get an error.
+  // The error is ignored, because there is no caller to report it to.
   if (event_) static_cast<void>(cudaEventDestroy(event_));
 }
 
@@ -48,7 +49,8 @@ StatusOr<bool> Fence::Passed() const {
   const cudaError_t state = cudaEventQuery(event_);
   if (state == cudaSuccess) return true;
   if (state != cudaErrorNotReady) return Failed("cudaEventQuery", state);
-  static_cast<void>(cudaGetLastError());  // An answer, not an error.
+  // Clears the error, because cudaErrorNotReady is an answer and not a failure.
+  static_cast<void>(cudaGetLastError());
   return false;
 }
 
@@ -82,7 +84,7 @@ void Staging::Lease::GiveBack(FenceRef used) {
   block_ = nullptr;
 }
 
-// No caller is left to get an error.
+// Errors are ignored, because there is no caller to report them to.
 Staging::~Staging() {
   for (const auto& block : blocks_) {
     if (block->used) static_cast<void>(block->used->Wait());
@@ -95,7 +97,7 @@ void Staging::Free(const Blocks& blocks) {
   }
 }
 
-// Evicts unused blocks until no more than `most` bytes are left.
+// Removes unused blocks from the pool until at most `most` bytes are left.
 void Staging::TakeOut(int64_t most, Blocks* out) {
   for (auto one = blocks_.begin(); one != blocks_.end() && bytes_ > most;) {
     if ((*one)->held || (*one)->used) {
@@ -129,7 +131,8 @@ StatusOr<Staging::Found> Staging::Find(int64_t bytes) {
   if (!found.block) {
     TakeOut(kMost - size, &found.too_small);
     if (found.oldest && bytes_ + size > kMost) return found;
-    // Counted before there is any, so that others make no more.
+    // The size is counted before the memory is allocated, so that other threads do not exceed
+    // the limit.
     blocks_.push_back(std::make_unique<Block>());
     found.block = blocks_.back().get();
     found.block->bytes = size;
@@ -181,8 +184,8 @@ Pieces::~Pieces() {
   for (const Piece& piece : free_) memory_->Free(piece.data);
 }
 
-// The smallest that is large enough, if its readers are done; or, with `wait`, have come as
-// far before the writers go on.
+// Takes the smallest free piece that is large enough. Without `wait`, its readers must have
+// finished. With `wait`, the writers' stream waits for its readers.
 StatusOr<Pieces::Piece> Pieces::TakeFree(int64_t bytes, bool wait) {
   auto best = free_.end();
   for (auto one = free_.begin(); one != free_.end(); ++one) {
@@ -208,7 +211,7 @@ StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
   StatusOr<Piece> found = TakeFree(bytes, /*wait=*/false);
   OPWRIGHT_RETURN_IF_ERROR(found.status());
   if (found->data) return found;
-  // Where nothing else has come to a fence, this does.
+  // Records a fence on the readers' stream for free pieces that have none yet.
   const auto pass = [this]() -> StatusOr<FenceRef> {
     const StatusOr<std::shared_ptr<Fence>> fence = Fence::At(readers_);
     OPWRIGHT_RETURN_IF_ERROR(fence.status());
@@ -226,8 +229,8 @@ StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
     found = TakeFree(bytes, /*wait=*/true);
     OPWRIGHT_RETURN_IF_ERROR(found.status());
     if (found->data) return found;
-    // Those that are too small are freed: the memory, too, is given again on their readers'
-    // stream.
+    // No free piece is large enough, so all are freed. The allocator may reuse their memory
+    // only for later work on the readers' stream.
     for (const Piece& piece : free_) {
       bytes_ -= piece.bytes;
       memory_->Free(piece.data);
@@ -236,8 +239,9 @@ StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
     made.data = static_cast<char*>(memory_->Allocate(size));
     if (!made.data) return Piece();
   }
-  // Work of the readers' stream may still use what the memory was before, up to where it was
-  // given away: that is known only now.
+  // The allocator may return memory that earlier work on the readers' stream still uses. Which
+  // work that is becomes known only now. The writers therefore wait for all work that is queued
+  // on that stream.
   const StatusOr<FenceRef> fence = pass();
   Status status = fence.status();
   if (status.ok()) status = (*fence)->Before(writers_);

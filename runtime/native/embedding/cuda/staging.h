@@ -1,4 +1,4 @@
-// Points in streams, and memory that is used again once a device has passed them.
+// Fences in streams, and memory that is reused after a device has passed a fence.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,24 +14,26 @@
 
 namespace opwright::embedding::cuda {
 
-// What a stream was given up to some point.
+// A point in a stream. The device passes it when it has executed all work that was queued
+// before it.
 class Fence {
  public:
-  // Nothing as yet: what may fail for want of memory comes first,
+  // Creates a fence without a point in a stream. This step may fail if memory is short, so
+  // callers do it before they queue work.
   static StatusOr<std::shared_ptr<Fence>> Create();
-  // and then all that the stream was given so far.
+  // Records the current end of the stream's work as the point of the fence.
   Status Record(cudaStream_t stream);
-  // Both.
+  // Calls Create and Record.
   static StatusOr<std::shared_ptr<Fence>> At(cudaStream_t stream);
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
   ~Fence();
 
-  // Whether all of it is done, which is asked and not waited for.
+  // Returns whether the device has passed the fence. It does not wait.
   StatusOr<bool> Passed() const;
-  // What the stream is given later comes after it.
+  // Makes all work that is queued on `stream` later wait for the fence.
   Status Before(cudaStream_t stream) const;
-  // Waits.
+  // Blocks until the device has passed the fence.
   Status Wait() const;
 
  private:
@@ -40,18 +42,18 @@ class Fence {
 };
 using FenceRef = std::shared_ptr<const Fence>;
 
-// Pinned memory of the host, through which a device copies asynchronously. There is as much as
-// is in use at once, but at most kMost in addition to what single callers hold. For all
-// threads.
+// Pinned host memory, through which a device copies asynchronously. Its size follows from how
+// much is in use at the same time. The unused part is limited to kMost bytes. All functions may
+// be called from any thread.
 class Staging {
   struct Block;
 
  public:
   static constexpr int64_t kMost = int64_t{256} << 20;
-  // What stays when a burst is over.
+  // The number of bytes that Trim keeps.
   static constexpr int64_t kKept = int64_t{64} << 20;
 
-  // A block that is the caller's; others may have it once this is gone.
+  // A block that belongs to the caller. It returns to the pool when the lease is destroyed.
   class Lease {
    public:
     Lease() = default;
@@ -60,7 +62,8 @@ class Staging {
     ~Lease() { GiveBack(nullptr); }
 
     char* data() const;
-    // Gone: others may have it once the device has passed the fence, if there is one.
+    // Returns the block to the pool. If there is a fence, the block is reused only after the
+    // device has passed it.
     void GiveBack(FenceRef used);
 
    private:
@@ -73,67 +76,72 @@ class Staging {
   Staging() = default;
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  // Waits for what is used.
+  // Waits until the device no longer uses any block.
   ~Staging();
 
-  // A block of at least so many bytes. Where there are kMost, it waits for the device to be
-  // done with one.
+  // Returns a block of at least `bytes` bytes. If the pool already has kMost bytes, waits until
+  // the device has finished with a block.
   StatusOr<Lease> Take(int64_t bytes);
-  // Releases unused memory to the host, except kKept.
+  // Frees unused memory, except kKept bytes.
   void Trim();
 
  private:
   struct Block {
     char* data = nullptr;
     int64_t bytes = 0;
-    FenceRef used;  // Null: the device does not use it.
+    // The fence after the last use. Null if the device does not use the block.
+    FenceRef used;
     bool held = false;
   };
   using Blocks = std::vector<std::unique_ptr<Block>>;
 
-  // One of these: a block; what to wait for; or a block that is still to be allocated.
+  // The result of Find: a block with or without memory, or a fence to wait for.
   struct Found {
     Block* block = nullptr;
     FenceRef oldest;
-    Blocks too_small;  // To be freed, with no lock held.
+    Blocks too_small;  // Blocks that the caller must free without holding the lock.
   };
   StatusOr<Found> Find(int64_t bytes);
   void TakeOut(int64_t most, Blocks* out);
   static void Free(const Blocks& blocks);
 
   std::mutex mutex_;
-  Blocks blocks_;  // In the order in which they were last given back.
+  Blocks blocks_;  // The blocks in the order in which they were last returned.
   int64_t bytes_ = 0;
 };
 
-// Memory of the device that is written on one stream and read on another: the next to write
-// it does so when the last reader is done. For all threads.
+// Device memory that is written on one stream and read on another. A piece is written again
+// only after its last reader has finished. All functions may be called from any thread.
 class Pieces {
  public:
-  // If they are not enough, and readers are late, writers are kept for them.
+  // The limit for all pieces. If it is reached, writers wait for the readers of a free piece
+  // before a new piece is allocated.
   static constexpr int64_t kMost = int64_t{256} << 20;
 
   struct Piece {
     char* data = nullptr;
     int64_t bytes = 0;
-    FenceRef read;  // Null where it is free: after the next fence of the readers' stream.
+    // The fence after the last reader. Null until the readers' stream reaches a fence after the
+    // piece was returned.
+    FenceRef read;
   };
 
   Pieces(std::shared_ptr<Memory> memory, cudaStream_t writers, cudaStream_t readers)
       : memory_(std::move(memory)), writers_(writers), readers_(readers) {}
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
-  // Nothing must use them any more.
+  // No work may use the pieces any more.
   ~Pieces();
 
-  // What the writers' stream is given from now on may use it. Null data: there is no memory.
+  // Returns a piece for work that is queued on the writers' stream from now on. Its data is
+  // null if there is no memory.
   StatusOr<Piece> Take(int64_t bytes);
-  // What the readers' stream was given so far may use it.
+  // Work that was queued on the readers' stream before this call may still use the piece.
   void GiveBack(const Piece& piece);
-  // The readers' stream has come to a fence.
+  // Call this when a fence was recorded on the readers' stream.
   void Passes(const FenceRef& fence);
 
-  // Bytes that somebody has.
+  // Returns the number of bytes in pieces that are in use.
   int64_t taken() const;
 
  private:

@@ -19,7 +19,7 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// Memory of the device that an update works in.
+// Device memory for the intermediate results of an update.
 class Workspace {
  public:
   Workspace(Memory* memory, int64_t bytes)
@@ -42,7 +42,7 @@ class Workspace {
   void* data_;
 };
 
-// The stream that ids are copied on, and where they come to lie.
+// The stream on which ids are copied, and the device memory for them.
 class Ids {
  public:
   static StatusOr<std::shared_ptr<Ids>> Create(const Context& context,
@@ -57,7 +57,7 @@ class Ids {
   Ids& operator=(const Ids&) = delete;
   ~Ids() {
     const Context::Scope here(context_);
-    // No caller is left to get an error.
+    // Errors are ignored, because there is no caller to report them to.
     if (!copies_) return;
     static_cast<void>(cudaStreamSynchronize(copies_));
     pieces_.reset();
@@ -78,20 +78,22 @@ class Ids {
   std::unique_ptr<Pieces> pieces_;
 };
 
-// A batch with its ids on the device, or on their way there. Ids that were there before are
-// read in place, on the stream of the op that made them.
+// A batch with its ids on the device, or with a copy to the device in progress. Ids that came
+// from the device are read in place, on the stream of the op that computed them.
 struct DeviceBatch : PreparedBatch {
   DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Ids> from,
               const Pieces::Piece& taken)
       : PreparedBatch(std::move(batch)), ids(std::move(from)), piece(taken) {}
   ~DeviceBatch() override {
     const Context::Scope here(ids->context());
-    // The next user of the piece follows on the stream. No caller is left to get an error.
+    // The next user of the piece must wait for the copy. The error is ignored, because there is
+    // no caller to report it to.
     if (copied && !arrived) static_cast<void>(copied->Before(ids->stream()));
     ids->pieces().GiveBack(piece);
   }
 
-  // What the stream is given from now on finds the ids there. Under the store's lock.
+  // Makes work that is queued on the stream later wait for the ids. The caller must hold the
+  // lock of the store.
   Status Arrive(Tables* tables) {
     if (arrived) return {};
     OPWRIGHT_RETURN_IF_ERROR(copied->Before(ids->stream()));
@@ -102,10 +104,10 @@ struct DeviceBatch : PreparedBatch {
 
   const std::shared_ptr<Ids> ids;
   const Pieces::Piece piece;
-  LookupCall call;              // Its image is in the piece,
-  const char* image = nullptr;  // here.
-  // Of ids that lay there before, the same, and on the device what is wrong with them; else
-  // null.
+  LookupCall call;  // The image of the call is in the piece, at `image`.
+  const char* image = nullptr;
+  // For ids that came from the device: the call that prepares them, the device address of its
+  // image, and their errors in device memory. Otherwise `found` is null.
   ArrivalCall arrival;
   char* arrival_image = nullptr;
   DeviceErrors* found = nullptr;
@@ -120,7 +122,7 @@ class Store : public TableStore {
 
   ~Store() override {
     const Context::Scope here(context_);
-    tables_.reset();  // Waits for the device.
+    tables_.reset();  // The destructor waits for the device.
     errors_.reset();
     reports_.clear();
     staging_.reset();
@@ -214,7 +216,7 @@ class Store : public TableStore {
     return status;
   }
 
-  // Queues that its ids are copied to the device. Waits for memory, with no lock held.
+  // Queues the copy of the batch's ids to the device. Waits for memory without holding a lock.
   StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                 std::shared_ptr<const Batch> batch) override {
     const Context::Scope here(context_);
@@ -231,8 +233,8 @@ class Store : public TableStore {
 
   Status Lookup(ExecutionContext*, PreparedBatch* prepared, float* const* outputs) override {
     DeviceBatch& batch = AsDevice(prepared);
-    // What is wrong with ids that the host has not seen, their update tells; of a batch that
-    // has none, its lookup.
+    // The host has not checked ids that came from the device. The update of their batch reports
+    // what is wrong with them. For a batch without an update, the lookup does.
     const bool tells = batch.found && batch.batch().mode == Mode::kInference;
     Report report;
     std::shared_ptr<Fence> fence;
@@ -255,7 +257,7 @@ class Store : public TableStore {
     return {};
   }
 
-  // Waits for memory, with no lock held.
+  // Waits for memory without holding a lock.
   Status Update(ExecutionContext*, const std::vector<CoreGradients>& cores,
                 const std::vector<float>& rates) override {
     const Context::Scope here(context_);
@@ -286,7 +288,8 @@ class Store : public TableStore {
     });
     char* const data = report.block.data();
 
-    // From here on nothing fails for want of memory: what was refused has changed nothing.
+    // All memory is allocated now, so nothing below fails for lack of memory. If the call was
+    // refused above, nothing has changed.
     const Exclusive exclusive(this);
     reports_.push_back(std::move(report));
     const auto queue = [&]() -> Status {
@@ -337,33 +340,36 @@ class Store : public TableStore {
   }
 
  private:
-  // Of this store's own batches.
+  // `batch` must have been prepared by this store.
   static DeviceBatch& AsDevice(PreparedBatch* batch) {
     return *static_cast<DeviceBatch*>(batch);
   }
 
-  // As many as errors and an update can number.
+  // The limit of sources that DeviceErrors can number in an update.
   static constexpr int64_t kMaxSources = int64_t{1} << 15;
-  // Of ids that wait for their lookup; more come with it.
+  // The limit of bytes for ids that wait for their lookup. Further batches are copied with
+  // their lookup.
   static constexpr int64_t kMostAhead = Pieces::kMost / 2;
-  // Loads and retrieves go through pinned memory of the host, which the device reads and writes
-  // itself: a table may be larger than what is left of the device's.
+  // Loads and retrieves go through pinned host memory, which the device reads and writes
+  // directly. They do not use device memory, because a table may be larger than what is free.
   static constexpr int64_t kFloatBytes = sizeof(float);
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
   static constexpr size_t kPiecesUnderWay = 2;
-  // A block of an update's has what it found wrong, and then its image.
+  // The pinned block of an update contains the errors that the update found and, from kImageAt
+  // on, its image.
   static constexpr int64_t kImageAt = 64;
   static_assert(sizeof(DeviceErrors) <= kImageAt);
 
-  // What a call has as long as it lasts: work of several calls does not mix.
+  // Locks the store and enters its context for the duration of a call, so that the work of
+  // several calls is not interleaved.
   struct Exclusive {
     explicit Exclusive(Store* store) : lock(store->mutex_), here(store->context_) {}
     const std::lock_guard<std::mutex> lock;
     const Context::Scope here;
   };
 
-  // What `queue` gives the stream; if it goes wrong, the stream is waited for, so that nothing
-  // is used any more that the caller is about to give back.
+  // Calls `queue`, which queues work on the stream. If it fails, waits for the stream, so that
+  // the device no longer uses memory that the caller is about to free.
   template <class Call>
   Status Guarded(const Call& queue) {
     struct Undo {
@@ -376,7 +382,7 @@ class Store : public TableStore {
     if (status.ok()) undo.stream = nullptr;
     return status;
   }
-  // The same, and where the stream is then.
+  // Does the same, and returns a fence after the queued work.
   template <class Call>
   StatusOr<FenceRef> Queue(const Call& queue) {
     const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
@@ -389,8 +395,8 @@ class Store : public TableStore {
     return FenceRef(*fence);
   }
 
-  // Calls `visit` with some rows of a shard after the other, where they begin in its values,
-  // and how many values they have.
+  // Calls `visit` for one piece of a shard's rows after the other. The arguments are the rows,
+  // the index of their first value, and the number of their values.
   template <class Visit>
   Status InPieces(int64_t table, const Shard& rows, const Visit& visit) {
     const Context::Scope here(context_);
@@ -414,8 +420,9 @@ class Store : public TableStore {
     });
   }
 
-  // Tries again for a while: others may be about to give memory back. No lock is held. What
-  // was waited for in vain is not waited for again until something as large has been had.
+  // Retries an allocation for a limited time, because other threads may free memory soon. No
+  // lock is held. After a failure, allocations of that size are not retried until one of at
+  // least that size has succeeded.
   template <class Try>
   void RetryAllocation(int64_t bytes, const Try& attempt) {
     const auto until = std::chrono::steady_clock::now() + kWaitForMemory;
@@ -438,8 +445,8 @@ class Store : public TableStore {
   StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                              bool wait) {
     const Packing packing(*configuration_, *batch);
-    // Behind the ids come the descriptors of the lookup, and those of ids on the device. The
-    // workspace behind them is not copied.
+    // After the ids come the descriptors of the lookup, and then the descriptors of ids that
+    // came from the device. The scratch memory at the end is not copied.
     const int64_t image_bytes = (LookupImageBytes(batch->features.size()) + 15) / 16 * 16;
     const int64_t copied = packing.bytes() + image_bytes + ArrivalImageBytes(packing.left());
     const int64_t bytes = copied + packing.scratch_bytes();
@@ -495,12 +502,13 @@ class Store : public TableStore {
     return PreparedRef(std::move(made));
   }
 
-  // What the device says of some of its work, once it has passed the fence.
+  // The errors that the device found in some of its work. They are valid after the device has
+  // passed the fence.
   struct Report {
     Staging::Lease block;
     FenceRef fence;
-    bool of_update = false;  // Else of a lookup.
-    bool ids_seen = false;   // By the host, which checked them.
+    bool of_update = false;  // If false, the report is of a lookup.
+    bool ids_seen = false;   // Whether the host has checked the ids.
   };
   Status MakeReport(int64_t bytes, Report* report, std::shared_ptr<Fence>* fence) {
     StatusOr<Staging::Lease> block = staging_->Take(bytes);
@@ -512,14 +520,15 @@ class Store : public TableStore {
     return {};
   }
 
-  // The oldest report is of a lookup that found this.
+  // Returns the error of a lookup. The oldest report must be of that lookup.
   Status ExplainLookup(const DeviceErrors& errors) {
     reports_.pop_front();
     return Explain(errors, /*ids_seen=*/false, "a batch for inference",
                    "ids that were not right added nothing");
   }
 
-  // Of an update, which was not made, nor was any later one. The next one is made again.
+  // Returns the error of an update. Neither this update nor any queued after it was applied.
+  // The next update is applied again.
   Status ExplainUpdate(const DeviceErrors& errors) {
     const bool ids_seen = reports_.front().ids_seen;
     const auto updates = std::stable_partition(
@@ -535,7 +544,8 @@ class Store : public TableStore {
     return Explain(errors, ids_seen, "step " + Text(first), lost);
   }
 
-  // What is wrong with whose part of `what`, and what came of it.
+  // Returns an error that names the wrong argument, the call `what` to which it belongs, and
+  // the outcome.
   Status Explain(const DeviceErrors& errors, bool ids_seen, std::string what,
                  const std::string& outcome) const {
     int i = 0;
@@ -549,7 +559,7 @@ class Store : public TableStore {
     const int64_t at = errors.position(kind);
     if (configuration_->cores > 1) what += " of core " + Text(core);
     what += ", " + DescribeFeature(*configuration_, number) + ": ";
-    // Only a device that fails finds others than the host has checked.
+    // The host has checked these ids, so only a failing device can report an error in them.
     if (ids_seen && kind != kBadGradient) {
       return InternalError(what + "its ids changed on the way to the device; " + outcome);
     }
@@ -589,9 +599,9 @@ class Store : public TableStore {
   std::unique_ptr<DeviceErrorBuffer> errors_;
   std::unique_ptr<Tables> tables_;
   std::atomic<int64_t> in_vain_{std::numeric_limits<int64_t>::max()};
-  std::mutex mutex_;     // Of what follows, and of the order of the stream's work.
-  int64_t updates_ = 0;  // Queued,
-  // and what came of the latest of them, and of lookups: not read yet.
+  std::mutex mutex_;     // Protects the fields below, and orders the work on the stream.
+  int64_t updates_ = 0;  // The number of updates that were queued.
+  // The reports of lookups and updates that the host has not read yet.
   std::deque<Report> reports_;
 };
 

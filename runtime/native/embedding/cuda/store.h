@@ -1,8 +1,8 @@
-// The tables of an engine in the memory of a GPU. Free of TensorFlow.
+// The tables of an engine in the memory of a GPU. This code does not use TensorFlow.
 //
-// All work goes to one stream, in the order of the calls. Only CheckUpdates(wait) waits for it,
-// and Read and Write, whose values are the host's. Activations and gradients are in device
-// memory, written and read by work of the same stream.
+// All work is queued on one stream, in the order of the calls. Only three calls wait for the
+// stream: CheckUpdates(wait), and Read and Write, whose values are in host memory. Activations
+// and gradients are in device memory. Work on the same stream writes and reads them.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace opwright::embedding::cuda {
 
-// `memory` has tables, the ids of batches and what updates work in; it may give memory again
-// that is used by work queued before it was freed. Tables come to lie on the device that is
-// the current one when they are made, and later calls may come from any thread.
+// `memory` allocates tables, the ids of batches and the scratch memory of updates. It may reuse
+// freed memory while work that was queued before still uses it. Tables are on the device that
+// is the current one when they are created. Later calls may come from any thread.
 std::unique_ptr<TableStore> MakeTableStore(cudaStream_t stream, std::shared_ptr<Memory> memory);
 
 }  // namespace opwright::embedding::cuda

@@ -1,6 +1,7 @@
-// The tables of an engine on a GPU or where the CPU takes its place, and gets to its work
-// later, as a device does: steps of several cores against rows of doubles, bad gradients
-// that are found too late to refuse them, memory that runs out, and asynchronous calls.
+// Tests the tables of an engine on a GPU, or on a CPU that simulates one and executes its work
+// later. The tests compare steps of several TensorCores with rows of doubles. They cover bad
+// gradients that are found too late to refuse them, memory that runs out, and asynchronous
+// calls.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -20,7 +21,8 @@ namespace {
 using device::Heap;
 using device::Later;
 
-// One table of four rows and a feature of two samples, an id each.
+// An engine with two tables of four rows. Their features have two and three samples with one id
+// each.
 struct Bed {
   explicit Bed(bool pipelined = false) {
     configuration.tables.emplace_back();
@@ -63,13 +65,13 @@ struct Bed {
     return engine->Cancel(waiter) ? FailedPreconditionError("it waits") : received;
   }
   Status Send(float value) {
-    // Read when the device gets there, so it stays.
+    // They are not destroyed, because the device reads them later.
     gradients.push_back(device::Floats(20, 1.f));
     device::Floats& all = gradients.back();
-    all[8 + 7] = value;  // Of the second feature, sample 1, column 3.
+    all[8 + 7] = value;  // Column 3 of sample 1 of the second feature.
     return engine->Send(&exec, 0, {all.data(), all.data() + 8}, nullptr, {});
   }
-  // Row 1 of each table.
+  // Reads a weight in row 1 of each table.
   Status Read(float (&row)[2]) {
     device::Floats rows[2] = {device::Floats(16), device::Floats(16)};
     const Status status = engine->Use(&exec, [&](TableStore* store) -> Status {
@@ -89,7 +91,7 @@ struct Bed {
   PoolContext exec{pool};
   Configuration configuration;
   std::shared_ptr<Heap> heap;
-  TableStore* store;  // The engine's.
+  TableStore* store;  // The store belongs to the engine.
   std::shared_ptr<Engine> engine;
   std::deque<device::Floats> gradients;
   device::Floats out[2] = {device::Floats(12), device::Floats(12)};
@@ -103,15 +105,15 @@ void Has(const Status& status, StatusCode code, const std::vector<std::string>& 
 constexpr auto kInvalid = StatusCode::kInvalidArgument;
 constexpr auto kOutOfMemory = StatusCode::kResourceExhausted;
 
-// Once a test is over, all is given back.
+// Expects that all resources are freed. Call it at the end of a test.
 void NothingIsLeft() {
   EXPECT_EQ(device::Pinned(), 0);
   EXPECT_EQ(device::Events(), 0);
   EXPECT_EQ(device::Streams(), 0);
 }
 
-// No table changes by a step with a bad gradient in one of them, nor by steps after it, until
-// a call has returned the error: the next one once the device has got there.
+// A step with a bad gradient changes no table, and neither do the steps after it. The first
+// call after the device has found the error reports it. Later steps are applied again.
 TEST(Store, BadGradientsAreReported) {
   const Later later;
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
@@ -127,7 +129,7 @@ TEST(Store, BadGradientsAreReported) {
       EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
       const int64_t waits = device::Waits();
       device::Hold(true);
-      // The device has not got there: there is no error, and no call waits.
+      // The device has not executed the step yet, so there is no error, and no call waits.
       EXPECT_OK(step(bad));
       EXPECT_OK(step(1));
       EXPECT(device::Waits() == waits);
@@ -138,7 +140,8 @@ TEST(Store, BadGradientsAreReported) {
       EXPECT(s.Receive().ok());
       EXPECT(s.Send(1).ok());
       EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
-      // By name, once, to each who may ask.
+      // Each kind of call can report the error, with the names of the step and the feature, and
+      // only once.
       s.Enqueue();
       EXPECT_OK(s.Receive());
       if (who == 0) s.Enqueue();
@@ -159,7 +162,7 @@ TEST(Store, BadGradientsAreReported) {
       EXPECT(s.Read(row).ok() && row[0] == (who == 0 ? -3 : -2));
     }
   }
-  // Of several steps.
+  // The error names all steps that were lost.
   Bed s;
   device::Hold(true);
   for (const float value : {1.f, NAN, NAN, 1.f}) {
@@ -173,7 +176,7 @@ TEST(Store, BadGradientsAreReported) {
   EXPECT(s.Read(row).ok() && row[0] == -1);
 }
 
-// A call without memory changes nothing, says what it wanted, and can be made again.
+// A call without enough memory changes nothing, reports the missing bytes, and can be repeated.
 TEST(Store, MemoryRunsOut) {
   const Later later;
   {
@@ -191,7 +194,7 @@ TEST(Store, MemoryRunsOut) {
   }
   Bed s;
   float row[2];
-  // The lookup: the batch is the next one still.
+  // If a lookup fails, its batch is still the next one.
   s.heap->LeaveOnly(10);
   s.Enqueue();
   Has(s.Receive(), kOutOfMemory, {"the ids of a batch", " 10 are left"});
@@ -199,7 +202,7 @@ TEST(Store, MemoryRunsOut) {
   Has(s.Receive(), kOutOfMemory, {"the ids of a batch"});
   s.heap->LeaveOnly(1 << 20);
   EXPECT(s.Receive().ok());
-  // The update: it is put off, and calls that need it do not wait for ever.
+  // If an update fails, it is postponed. Calls that depend on it fail and do not wait forever.
   s.heap->LeaveOnly(10);
   Has(s.Send(1), kOutOfMemory, {"step 0", "put off", "an update", " 10 are left"});
   s.Enqueue();
@@ -213,8 +216,9 @@ TEST(Store, MemoryRunsOut) {
   EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
 }
 
-// Batches whose ids come to the device with their update; values, where they are wanted.
-TEST(Store, TheRestIsDone) {
+// Tests batches whose ids are copied with their update, and activations of batches for
+// inference.
+TEST(Store, BackwardOnlyAndInferenceBatches) {
   const Later later;
   Bed s;
   float row[2];
@@ -227,8 +231,9 @@ TEST(Store, TheRestIsDone) {
   EXPECT(s.out[0][0] == -1 && s.out[1][11] == -1);
 }
 
-// Pinned memory is used again: as much as steps are under way, however many there were.
-TEST(Store, PinnedMemoryStays) {
+// Pinned memory is reused. It depends on how many steps are in progress at the same time, not
+// on how many there were.
+TEST(Store, PinnedMemoryIsReused) {
   const Later later;
   Bed s;
   int64_t early = 0;
@@ -246,7 +251,8 @@ TEST(Store, PinnedMemoryStays) {
   EXPECT(device::Pinned() == early);
 }
 
-// So many tables with a rule, each with a feature of so many samples, an id each.
+// An engine with many tables of the same rule. Each table has a feature with one id for each
+// sample.
 struct Many {
   Many(int64_t tables, int64_t rows, int64_t samples, int64_t dimension) {
     for (int64_t t = 0; t < tables; ++t) {
@@ -298,7 +304,7 @@ struct Many {
     Send();
     device::Settle();
   }
-  // All weights and slots.
+  // Returns all weights and slots.
   std::vector<float> Contents() {
     std::vector<float> all;
     for (size_t t = 0; t < configuration.tables.size(); ++t) {
@@ -321,15 +327,17 @@ struct Many {
   PoolContext exec{pool};
   Configuration configuration;
   std::vector<device::Floats> out, gradients;
-  std::shared_ptr<Engine> engine;  // Its end waits for the device.
+  // The last member, because its destructor waits for the device.
+  std::shared_ptr<Engine> engine;
 };
 
-// What a step gives the device to do does not grow with the number of tables.
-TEST(Store, OperationsOfAStep) {
+// The number of device operations in a step does not grow with the number of tables.
+TEST(Store, OperationsDoNotGrowWithTables) {
   if (!device::Counts()) return;
   int64_t of_step[2];
   for (const int64_t tables : {26, 200}) {
-    Many s(tables, 100000, 3000 / tables, 1);  // 2.6 and 20 million rows: of 22 and 25 bits.
+    // There are 2.6 and 20 million rows, whose keys have 22 and 25 bits.
+    Many s(tables, 100000, 3000 / tables, 1);
     for (int i = 0; i < 3; ++i) s.Step();
     const int64_t before = device::Operations();
     for (int i = 0; i < 4; ++i) s.Step();
@@ -337,11 +345,12 @@ TEST(Store, OperationsOfAStep) {
   }
   EXPECT(of_step[0] <= 24);
   EXPECT(of_step[1] <= 24);
-  EXPECT_EQ(of_step[1] - of_step[0], 2);  // Eight bits more to sort.
+  EXPECT_EQ(of_step[1] - of_step[0], 2);  // The second engine sorts eight bits more.
 }
 
-// An id goes in four bytes, at its Enqueue, and before the device has got to anything else.
-TEST(Store, BytesOfAStep) {
+// An id takes four bytes. It is copied during Enqueue, before the device has executed other
+// work.
+TEST(Store, IdsTakeFourBytesEach) {
   if (!device::Counts()) return;
   const Later later;
   const int64_t tables = 26, samples = 1000;
@@ -360,8 +369,8 @@ TEST(Store, BytesOfAStep) {
   device::Hold(false);
 }
 
-// Whatever order threads run in: of the same steps, the same bits.
-TEST(Store, TheSameBits) {
+// The same steps give the same bits, in whichever order threads run.
+TEST(Store, EqualStepsGiveEqualBits) {
   std::vector<float> first;
   for (int run = 0; run < 2; ++run) {
     const Later later;
@@ -372,13 +381,14 @@ TEST(Store, TheSameBits) {
   }
 }
 
-// Who waits for memory holds no lock: others get in meanwhile. What comes in time is used.
+// A call that waits for memory holds no lock, so other calls can run. If memory is freed in
+// time, the call succeeds.
 TEST(Store, WaitsForMemoryWithoutALock) {
   const Later later;
   Bed s;
   int64_t refusals = 0;
   s.heap->LeaveOnly(10);
-  s.Enqueue();  // Not ahead: there is no memory.
+  s.Enqueue();  // The ids are not copied ahead, because there is no memory.
   s.heap->LeaveOnly(1 << 20);
   const auto look_on = [&] {
     ++refusals;
@@ -397,7 +407,7 @@ TEST(Store, WaitsForMemoryWithoutALock) {
   float row[2];
   EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
 
-  // Memory that did not come in time is requested once by each later call.
+  // After a failed wait, each later call tries to allocate only once.
   s.Enqueue();
   EXPECT_OK(s.Receive());
   s.heap->LeaveOnly(10);
@@ -409,7 +419,7 @@ TEST(Store, WaitsForMemoryWithoutALock) {
   EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
 }
 
-// Through the host, in pieces: values larger than what is left of the device's memory.
+// Values go through the host in pieces. They may be larger than the free device memory.
 TEST(Store, LoadsAndRetrievesInPieces) {
   const Later later;
   const auto heap = std::make_shared<Heap>();
@@ -417,7 +427,7 @@ TEST(Store, LoadsAndRetrievesInPieces) {
   configuration.tables.emplace_back();
   configuration.tables[0].name = "t";
   configuration.tables[0].rows = 3 * 4096 + 100;
-  configuration.tables[0].dimension = 1024;  // 4,096 rows are a piece.
+  configuration.tables[0].dimension = 1024;  // 4,096 rows are one piece.
   configuration.features = {{"f", 0, {1}}};
   EXPECT_OK(Complete(&configuration));
   const auto engine = Value(Engine::Create(configuration, cuda::MakeTableStore(nullptr, heap)));
@@ -437,8 +447,8 @@ TEST(Store, LoadsAndRetrievesInPieces) {
   }
 }
 
-// An exception of the host's, wherever it comes, leaves no pinned memory taken.
-TEST(Store, WhatIsThrownTakesNothing) {
+// If code on the host throws, no pinned memory stays in use, wherever the exception comes from.
+TEST(Store, ExceptionsReleasePinnedMemory) {
   struct Throwing : PoolContext {
     using PoolContext::PoolContext;
     void For(int64_t count, const std::function<void(int64_t)>& task) override {
@@ -472,8 +482,8 @@ TEST(Store, WhatIsThrownTakesNothing) {
   EXPECT(device::Pinned() <= pinned + 2);
 }
 
-// Threads that come without a context leave without one: no device is chosen for them, which
-// would make one on a GPU that the program may hide.
+// A thread without a context has none after a call. No device is chosen for it, because that
+// would create a context on a GPU that the program may hide.
 TEST(Store, NoDeviceIsChosen) {
   if (!device::Counts()) return;
   Bed s;
@@ -489,7 +499,7 @@ TEST(Store, NoDeviceIsChosen) {
   EXPECT_EQ(device::Choices(), chosen);
 }
 
-// A machine that cannot run the kernels gets an error before anything is made.
+// On a machine that cannot run the kernels, the error comes before anything is allocated.
 TEST(Store, MachinesAreRefused) {
   if (!device::Counts()) return;
   Bed s;

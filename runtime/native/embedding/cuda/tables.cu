@@ -13,7 +13,7 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// A kernel of at most `threads` threads at each of `blocks` blocks of columns.
+// Launches a kernel of at most `threads` threads for each of `blocks` blocks of columns.
 template <class Kernel>
 Status Queue(const char* what, const Kernel& kernel, int64_t threads, int blocks,
              cudaStream_t stream) {
@@ -29,7 +29,7 @@ class CudaMalloc : public Memory {
     cudaGetLastError();
     return nullptr;
   }
-  // No caller is left to get an error.
+  // The error is ignored, because there is no caller to report it to.
   void Free(void* data) override { static_cast<void>(cudaFree(data)); }
   int64_t Left() override {
     size_t free = 0, total = 0;
@@ -79,7 +79,7 @@ StatusOr<std::unique_ptr<DeviceErrorBuffer>> DeviceErrorBuffer::Create(Memory* m
 }
 
 DeviceErrorBuffer::~DeviceErrorBuffer() {
-  // No caller is left to get an error.
+  // The error is ignored, because there is no caller to report it to.
   if (errors_) memory_->Free(errors_);
   if (seen_) static_cast<void>(cudaFreeHost(seen_));
 }
@@ -121,7 +121,8 @@ Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
   OPWRIGHT_RETURN_IF_ERROR(
       PlanUpdate(configs_, std::vector<int64_t>(configs_.size()), 1, 0, 0).status());
 
-  // The addresses of all chunks, and behind them the views, which point to them.
+  // The descriptors contain the addresses of all chunks and, after them, the views, which point
+  // to these addresses.
   std::vector<float*> addresses(configs_.size() * kMaxChunks);
   const size_t address_bytes = addresses.size() * sizeof(float*);
   const size_t bytes = address_bytes + configs_.size() * sizeof(TableView);
@@ -154,7 +155,8 @@ Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
                                 cudaMemcpyHostToDevice, stream));
   OPWRIGHT_CUDA(cudaMemcpyAsync(descriptors + address_bytes, views_.data(),
                                 bytes - address_bytes, cudaMemcpyHostToDevice, stream));
-  OPWRIGHT_CUDA(cudaStreamSynchronize(stream));  // Then `addresses` may go.
+  // Waits for the copy, because `addresses` is destroyed at the end of this function.
+  OPWRIGHT_CUDA(cudaStreamSynchronize(stream));
   return {};
 }
 
@@ -182,7 +184,7 @@ Status Tables::AllocateTable(const TableConfig& config, const Chunks& chunks, fl
 }
 
 Tables::~Tables() {
-  // No caller is left to get an error.
+  // The error is ignored, because there is no caller to report it to.
   static_cast<void>(cudaDeviceSynchronize());
   for (void* const piece : pieces_) memory_->Free(piece);
 }
@@ -309,7 +311,7 @@ Status Tables::Lookup(const LookupCall& call, const char* image, float* const* o
 
 StatusOr<Workspace> Tables::Plan(const std::vector<int64_t>& ids, int64_t sources) const {
   const int64_t image_bytes = UpdateImageBytes(configs_.size(), sources);
-  // Before CUB is asked: what it cannot count is refused.
+  // PlanUpdate comes before CUB's sort, because it refuses numbers that CUB cannot handle.
   const StatusOr<Workspace> first = PlanUpdate(configs_, ids, resident_, image_bytes, 0);
   OPWRIGHT_RETURN_IF_ERROR(first.status());
   size_t sort_bytes = 0;
@@ -406,7 +408,7 @@ Status Tables::Update(const std::vector<Source>& sources, const std::vector<floa
     VisitElementRule(of_group.optimizer, [&](auto tag) {
       using Rule = typename decltype(tag)::type;
       const auto group = GroupOf<Rule>(of_group, plan, base, errors_);
-      // nvcc takes an assignment for a call.
+      // Without the cast, nvcc reports the assignment as a call whose result is ignored.
       static_cast<void>(status = of_group.wide
                                      ? UpdateRows<Rule, true>(of_group, group, stream)
                                      : UpdateRows<Rule, false>(of_group, group, stream));
@@ -426,7 +428,8 @@ Status Tables::UpdateRows(const UpdateCall::GroupPlan& plan, const Group<Rule>& 
   } else if (tiles > 0) {
     OPWRIGHT_RETURN_IF_ERROR(
         Queue("an update", UpdateTiles<Rule, kWide>{group}, threads, 1, stream));
-    // How many runs cross tiles, the device alone knows: grids are what it runs at once.
+    // Only the device knows how many runs cross tiles. The grid is therefore as large as the
+    // device can run at the same time.
     OPWRIGHT_RETURN_IF_ERROR(
         Queue("an update of rows with many ids", CombineShort<Rule, kWide>{group},
               std::min(tiles << group.lane_bits, resident_), plan.blocks, stream));

@@ -1,15 +1,15 @@
-// Tables in the memory of a GPU. Free of TensorFlow.
+// Tables in the memory of a GPU. This code does not use TensorFlow.
 //
-// Calls queue work on the caller's stream and return: none waits for the GPU but Check, which
-// is also how a caller learns that ids or gradients were bad. From a bad call on, no update of
-// the tables that share a DeviceErrorBuffer changes a row until that is cleared. Calls on the
-// same tables are the caller's to order.
+// Calls queue work on the caller's stream and return. Only Check waits for the GPU, and it also
+// reports bad ids and gradients. After a bad call, no update changes a row of the tables that
+// share a DeviceErrorBuffer until that buffer is cleared. The caller must order calls on the
+// same tables.
 //
-// A lookup of many features is one kernel, and an update is one for each thing that is done:
-// how many tables there are makes no difference.
+// A lookup of many features is one kernel. An update is one kernel for each of its phases. The
+// number of tables does not change the number of kernels.
 //
-// The same calls on the same tables leave the same bits on the same kind of GPU: ids are
-// sorted stably, and sums are made in an order that the ids alone decide.
+// The same calls on the same tables give the same bits on GPUs of the same kind. The reason is
+// that ids are sorted stably and that only the ids determine the order of sums.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,23 +24,23 @@
 
 namespace opwright::embedding::cuda {
 
-// The allocator of tables: a caller that shares the GPU with others brings its own.
+// The allocator of tables. A caller that shares the GPU with other code provides its own.
 class Memory {
  public:
   virtual ~Memory() = default;
-  // Aligned to 16 bytes; null if there is not as much.
+  // Returns memory that is aligned to 16 bytes, or null if there is not enough.
   virtual void* Allocate(int64_t bytes) = 0;
   virtual void Free(void* data) = 0;
-  // Bytes that are left, as far as it knows.
+  // Returns the number of free bytes, as far as the allocator can determine it.
   virtual int64_t Left() = 0;
 };
-// cudaMalloc of the current device.
+// Returns an allocator that calls cudaMalloc on the current device.
 Memory* DeviceMemory();
 
 // Refuses a driver or a current device that cannot run the kernels.
 Status CheckThisMachine();
 
-// DeviceErrors in the memory of the device, which tables that are updated together share.
+// A DeviceErrors in device memory. Tables that are updated together share it.
 class DeviceErrorBuffer {
  public:
   static StatusOr<std::unique_ptr<DeviceErrorBuffer>> Create(Memory* memory,
@@ -51,31 +51,32 @@ class DeviceErrorBuffer {
 
   DeviceErrors* device() const { return errors_; }
 
-  // Queues a copy to pinned memory of the host.
+  // Queues a copy of the errors to pinned host memory.
   Status CopyTo(DeviceErrors* to, cudaStream_t stream) const;
-  // Queues that there are none any more.
+  // Queues the removal of all errors.
   Status Clear(cudaStream_t stream) const;
-  // Waits for the stream; clears what it returns.
+  // Waits for the stream, returns the errors, and clears them.
   StatusOr<DeviceErrors> Check(cudaStream_t stream) const;
 
  private:
   explicit DeviceErrorBuffer(Memory* memory) : memory_(memory) {}
 
   Memory* const memory_;
-  DeviceErrors* errors_ = nullptr;  // On the device,
-  DeviceErrors* seen_ = nullptr;    // and where the host reads it.
+  DeviceErrors* errors_ = nullptr;  // The errors in device memory.
+  DeviceErrors* seen_ = nullptr;    // The copy of the errors that the host reads.
 };
 
-// What an update takes: memory of the device that it works in, and memory of the host that
-// the device copies from: both until it has been made. In bytes.
+// The memory that an update needs, in bytes. `workspace` is device memory for intermediate
+// results. `image` is host memory from which the device copies. Both must exist until the
+// update has been executed.
 struct UpdateSizes {
   int64_t workspace, image;
 };
 
 class Tables {
  public:
-  // On the current device; all rows are zero once `stream` has come so far. `errors` is on
-  // the device too, and outlives the tables.
+  // Creates tables on the current device. All rows are zero after `stream` has executed the
+  // queued work. `errors` is in device memory, and must outlive the tables.
   static StatusOr<std::unique_ptr<Tables>> Create(const std::vector<TableConfig>& configs,
                                                   int64_t most_chunk_bytes, Memory* memory,
                                                   DeviceErrors* errors, cudaStream_t stream);
@@ -87,31 +88,34 @@ class Tables {
   const std::vector<TableConfig>& configs() const { return configs_; }
   const std::vector<TableView>& views() const { return views_; }
 
-  // Refuses if the current device is not the tables'.
+  // Refuses the call if the current device is not the device of the tables.
   Status CheckDevice() const;
 
-  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, dimension];
-  // `from` and `to` are memory that the device can reach.
+  // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, dimension].
+  // `from` and `to` are memory that the device can access.
   Status Write(int64_t table, int64_t slot, const Shard& rows, const float* from,
                cudaStream_t stream);
   Status Read(int64_t table, int64_t slot, const Shard& rows, float* to, cudaStream_t stream);
 
-  // What a source must be for a lookup or, with its gradients, for an update.
+  // Checks that a source is valid for a lookup or, with its gradients, for an update.
   Status CheckSource(const char* call, const Source& source) const;
-  // Makes what is still to be made of ids that lie on the device; `image` is where call.image
-  // does, which says then what is wrong with them.
+  // Computes the missing offsets and scales for ids that came from the device. `image` is the
+  // device address of call.image. It receives the errors of these ids.
   Status Arrive(const ArrivalCall& call, char* image, cudaStream_t stream);
-  // `image` is where on the device call.image lies; outputs[i]: [samples, dimension]. What is
-  // found wrong goes to `errors`, or if that is null, to those that updates look at.
+  // `image` is the device address of call.image. outputs[i] is [samples, dimension]. Errors are
+  // recorded in `errors` or, if that is null, in the errors that stop updates.
   Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
                 DeviceErrors* errors, cudaStream_t stream);
-  // What was found wrong with a batch whose sources an update will number from `first` on.
+  // Adds the errors of a batch to the errors that stop updates. The update numbers the sources
+  // of the batch from `first` on.
   Status TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream);
 
-  // For so many ids of each table, in so many sources of all.
+  // `ids` has the number of ids of each table. `sources` is the number of sources of all
+  // tables.
   StatusOr<UpdateSizes> MeasureUpdate(const std::vector<int64_t>& ids, int64_t sources) const;
-  // Updates the rows that the sources looked up, which are one batch, in this order, with a
-  // learning rate for each table. All gradients are looked at before the first row changes.
+  // Updates the rows of all sources, which form one batch, in the order of the sources. `rates`
+  // has one learning rate for each table. All gradients are checked before the first row
+  // changes.
   Status Update(const std::vector<Source>& sources, const std::vector<float>& rates,
                 const UpdateSizes& sizes, void* workspace, void* image, cudaStream_t stream);
 
@@ -133,8 +137,8 @@ class Tables {
   Memory* const memory_;
   DeviceErrors* const errors_;
   int device_ = 0;
-  int64_t resident_ = 0;       // Threads that the device runs at once.
-  std::vector<void*> pieces_;  // All that was allocated.
+  int64_t resident_ = 0;  // The number of threads that the device can run at the same time.
+  std::vector<void*> pieces_;  // All allocated memory.
   std::vector<TableView> views_;
   const TableView* device_views_ = nullptr;
 };

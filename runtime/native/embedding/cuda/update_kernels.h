@@ -1,5 +1,5 @@
-// The kernels of an update, in the manner of kernels.h: they check gradients and ids, sort ids
-// by row, sum the gradients of each row, and apply its optimizer.
+// The kernels of an update, in the form of kernels.h. They check gradients and ids, sort ids by
+// row, sum the gradients of each row, and apply the optimizer.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace opwright::embedding::cuda {
 
-// Whether the gradients of a source are finite; those that are not, errors name.
+// Checks that the gradients of a source are finite. Records those that are not as errors.
 template <bool kWide>
 struct CheckValues {
   const float* values;
   int64_t count;
-  int64_t number;  // Of the source.
+  int64_t number;  // The number of the source.
   DeviceErrors* errors;
 
   OPWRIGHT_RULE void operator()(int64_t thread) const {
@@ -38,17 +38,17 @@ struct CheckValues {
   }
 };
 
-// What an update has of one source.
+// The properties of one source that an update reads.
 struct UpdateSource {
   Source source;
-  int64_t position;   // Of its first id among those of all sources.
-  uint32_t* touched;  // By row of its table, a bit; or null.
-  int lane_bits;      // Of the threads that share the ids of a sample.
+  int64_t position;   // The position of its first id among the ids of all sources.
+  uint32_t* touched;  // One bit for each row of its table, or null.
+  int lane_bits;      // log2 of the number of threads that share the ids of a sample.
 };
 
-// Whether all gradients are finite.
+// Checks that all gradients are finite.
 struct CheckGradients {
-  Spread spread;  // Of the sources.
+  Spread spread;  // The distribution of the threads over the sources.
   const TableView* tables;
   const UpdateSource* sources;
   DeviceErrors* errors;
@@ -65,8 +65,8 @@ struct CheckGradients {
   }
 };
 
-// The keys of an update's ids: rows, where those of all tables are numbered, in as many bits
-// as that takes.
+// The keys of an update's ids. Keys number the rows of all tables consecutively. They have 32
+// bits, or 64 if `wide`.
 struct Keys {
   void* data;
   bool wide;
@@ -84,9 +84,9 @@ struct Keys {
   }
 };
 
-// Checks the ids of all sources and says of each what it adds to its row.
+// Checks the ids of all sources, and writes for each id its key and what it adds to its row.
 struct Expand {
-  Spread spread;  // Of the sources.
+  Spread spread;  // The distribution of the threads over the sources.
   const TableView* tables;
   const UpdateSource* sources;
   Keys keys;
@@ -129,7 +129,7 @@ struct Expand {
   }
 };
 
-// A thread's columns of a row while it is updated.
+// The values of a thread's columns of a row during an update.
 template <class Rule, bool kWide>
 struct Held {
   using F = typename Rule::F;
@@ -144,7 +144,7 @@ struct Held {
       for (int k = 0; k < kFloats; ++k) x[p][k] = four.x[k];
     }
   }
-  // A table holds floats, so each update starts from floats.
+  // Results are rounded to float after each update, because a table stores floats.
   template <class G>
   OPWRIGHT_RULE void Update(const Step<Rule>& step, const G (&gradient)[kFloats]) {
     OPWRIGHT_UNROLL(4)
@@ -169,8 +169,8 @@ struct Held {
   }
 };
 
-// All ids of an update, sorted by row and in the order of the batch within each: runs of equal
-// rows. Those of a table follow each other, and are cut into tiles.
+// All ids of an update, sorted by row. Ids of the same row stay in the order of the batch and
+// form a run. The ids of a table are contiguous and are divided into tiles.
 struct Sorted {
   Keys keys;
   const uint32_t* positions;
@@ -180,27 +180,28 @@ struct Sorted {
   OPWRIGHT_RULE Contribution At(int64_t i) const { return contributions[positions[i]]; }
 };
 
-// A table's part of an update.
+// The part of an update that belongs to one table.
 struct Part {
   Rows rows;
   Shape shape;
   int64_t first_key;
-  int64_t begin, end;  // Its ids, of all that are sorted,
-  int64_t tiles;       // and how many tiles these are.
-  // By tile two sums of gradients: of the run that comes from the tile before, and of the
-  // one that begins here and goes on in the next tile.
+  int64_t begin, end;  // The range of the table's ids among all sorted ids.
+  int64_t tiles;       // The number of tiles of these ids.
+  // For each tile two sums of gradients. The first is of the run that continues from the tile
+  // before. The second is of the run that begins in this tile and continues in the next.
   double* partials;         // [tiles, 2, dimension]
-  const uint32_t* touched;  // By row, a bit; or null: rows without ids stay as they are.
+  const uint32_t* touched;  // One bit for each row. If null, rows without ids do not change.
 
   OPWRIGHT_RULE double* Partial(int64_t t, int which) const {
     return partials + (2 * t + which) * shape.dimension;
   }
-  // Whether a run that begins in tile t spans more than kShortTiles.
+  // Returns whether the run of `key`, which begins in tile t, spans more than kShortTiles
+  // tiles.
   OPWRIGHT_RULE bool IsLong(const Sorted& sorted, int64_t t, int64_t key) const {
     const int64_t far = begin + (t + kShortTiles) * sorted.tile;
     return far < end && sorted.keys[far] == key;
   }
-  // The last tile of a run that begins in tile t and goes on.
+  // Returns the last tile of the run that begins in tile t and continues in the next.
   OPWRIGHT_RULE int64_t LastTile(const Sorted& sorted, int64_t t) const {
     const int64_t key = sorted.keys[begin + (t + 1) * sorted.tile];
     int64_t last = t + 1, beyond = tiles;
@@ -212,26 +213,27 @@ struct Part {
   }
 };
 
-// What an update does to one table,
+// The update of one table.
 template <class Rule>
 struct Task {
   Part part;
   Step<Rule> step;
 };
 
-// and to all tables with the same rule.
+// The update of all tables with the same rule.
 template <class Rule>
 struct Group {
-  Spread threads;  // Of the tasks: those of their tiles,
-  Spread tiles;    // the tiles themselves,
-  Spread rest;     // and the threads of rows that may have no ids.
+  Spread threads;  // The threads that process the tiles of each task.
+  Spread tiles;    // The tiles of each task.
+  Spread rest;     // The threads that process the rows of each task that may have no ids.
   const Task<Rule>* tasks;
   Sorted sorted;
-  // Tiles of all tasks where a run begins that goes on: short ones from the front, long ones
-  // from the back.
+  // The tiles in which a run begins that continues in the next tile. Short runs are entered
+  // from the front and long runs from the back.
   int32_t* crossing;   // [tiles.size()]
-  uint32_t* counters;  // [2]: how many of each.
-  int lane_bits;       // The most of a task's shape, which share such a run.
+  uint32_t* counters;  // The numbers of short runs and of long runs, [2].
+  // The largest lane_bits of the tasks' shapes. So many lanes share such a run.
+  int lane_bits;
   const DeviceErrors* errors;
 
   OPWRIGHT_RULE void Cross(int64_t task, int64_t t, bool is_long) const {
@@ -245,7 +247,7 @@ struct Group {
   }
 };
 
-// Sums the gradients of each run, and updates the rows whose runs lie within a tile.
+// Sums the gradients of each run. Updates the rows whose runs lie within one tile.
 template <class Rule, bool kWide>
 struct UpdateTiles {
   Group<Rule> group;
@@ -263,14 +265,14 @@ struct UpdateTiles {
     const Sorted& sorted = group.sorted;
     const Rows rows = part.rows;
     const int64_t first_key = part.first_key;
-    // There are at most kMaxIds: 32 bits, and fewer registers.
+    // 32 bits suffice, because there are at most kMaxIds ids. They need fewer registers.
     const uint32_t all = static_cast<uint32_t>(part.end);
     const uint32_t t = static_cast<uint32_t>(thread >> part.shape.lane_bits);
     const uint32_t begin = static_cast<uint32_t>(part.begin + t * sorted.tile);
     const uint32_t end = static_cast<uint32_t>(Min(begin + sorted.tile, all));
     int64_t key = sorted.keys[begin];
     bool before = t > 0 && sorted.keys[begin - 1] == key;
-    // Gradients are loaded one id ahead, and where they are, two.
+    // Gradients are loaded one id ahead, and their addresses two ids ahead.
     Contribution next = sorted.At(begin);
     Four<float> gradient = Get(columns, next.gradient);
     float coefficient = next.coefficient;
@@ -315,13 +317,13 @@ struct UpdateTiles {
   }
 };
 
-// A run that begins in one tile and goes on, of whichever task: puts its sums together, and
-// updates its row.
+// A run that begins in one tile and continues in others. It may belong to any task of the
+// group. Its partial sums are added, and then its row is updated.
 template <class Rule, bool kWide>
 struct Crossing {
   const Sorted& sorted;
   const Task<Rule>& task;
-  int64_t t;  // The tile where it begins.
+  int64_t t;  // The tile in which the run begins.
   Columns<kWide> columns;
 
   OPWRIGHT_RULE static Crossing Of(const Group<Rule>& group, int64_t tile, int64_t thread,
@@ -332,7 +334,7 @@ struct Crossing {
     return {group.sorted, task, tile, Columns<kWide>(shape, thread, block)};
   }
 
-  // Of part `n` of `parts` of its sums, in their order.
+  // Adds part `n` of `parts` of the run's partial sums, in their order.
   OPWRIGHT_RULE void Sum(int64_t n, int64_t parts, double (&sum)[kFloats]) const {
     const Part& part = task.part;
     const int64_t all = part.LastTile(sorted, t) - t + 1;
@@ -355,7 +357,8 @@ struct Crossing {
   }
 };
 
-// Short runs: one after the other by the threads of a row.
+// Updates the rows of short runs. The threads of a row add its partial sums one after the
+// other.
 template <class Rule, bool kWide>
 struct CombineShort {
   Group<Rule> group;
@@ -373,10 +376,11 @@ struct CombineShort {
   }
 };
 
-// Long runs: all threads of a block Gather() their parts of a run, then Finish() it.
+// Updates the rows of long runs. First all threads of a thread block call Gather, each for its
+// part of a run. Then they call Finish.
 template <class Rule, bool kWide>
 struct CombineLong {
-  static constexpr int kTogether = 512;  // Threads of a block.
+  static constexpr int kTogether = 512;  // The number of threads of a thread block.
   using Shared = double[kTogether][kFloats];
   Group<Rule> group;
 
@@ -409,8 +413,8 @@ struct CombineLong {
   }
 };
 
-// Without accumulation: an update for each id of a run, one after the other. Who has the tile
-// where a run begins makes them all.
+// Updates rows without gradient accumulation: one update for each id of a run, in order. The
+// threads of the tile in which a run begins do all updates of the run.
 template <class Rule, bool kWide>
 struct UpdateEach {
   Group<Rule> group;
@@ -450,12 +454,13 @@ struct UpdateEach {
   }
 };
 
-// Whose optimizers have a field for that: use_non_lazy_adam, use_non_lazy_lion.
+// Whether the optimizer of a rule has a field that updates all rows: use_non_lazy_adam or
+// use_non_lazy_lion.
 template <class Rule>
 constexpr bool kMayUpdateEveryRow =
     std::is_same_v<Rule, rules::Adam> || std::is_same_v<Rule, rules::Lion>;
 
-// Rows without lookups, with a gradient of zero.
+// Updates the rows without ids, with a gradient of zero.
 template <class Rule, bool kWide>
 struct UpdateRest {
   Group<Rule> group;

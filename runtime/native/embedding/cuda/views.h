@@ -1,5 +1,5 @@
-// What the kernels read and write: tables, sources and bags in device memory, and the columns
-// of a row that are a thread's.
+// Data structures that the kernels read and write: tables, sources and bags in device memory,
+// and the columns of a row that belong to a thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace opwright::embedding::cuda {
 
-// Loops that leave arrays in registers, or loads under way.
+// Unrolls a loop. An array that the loop indexes can then stay in registers, and several loads
+// can be in flight.
 #if defined(__CUDA_ARCH__)
 #define OPWRIGHT_PRAGMA(x) _Pragma(#x)
 #define OPWRIGHT_UNROLL(n) OPWRIGHT_PRAGMA(unroll n)
@@ -32,7 +33,7 @@ OPWRIGHT_RULE uint32_t BitsOf(float x) {
 }
 OPWRIGHT_RULE bool IsFinite(float x) { return Within(Range::kFinite, BitsOf(x)); }
 
-// For what will be read soon.
+// Prefetches data that will be read soon.
 OPWRIGHT_RULE void Prefetch(const float* at) {
 #if defined(__CUDA_ARCH__)
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
@@ -41,16 +42,17 @@ OPWRIGHT_RULE void Prefetch(const float* at) {
 #endif
 }
 
-// What descriptors say is loaded again behind this, and not kept in registers meanwhile.
+// A compiler barrier. The compiler loads fields of descriptors again after it, and so does not
+// keep them in registers.
 OPWRIGHT_RULE void LoadHere() {
 #if defined(__CUDA_ARCH__)
   asm volatile("" ::: "memory");
 #endif
 }
 
-// A table in device memory.
+// The rows of a table in device memory.
 struct Rows {
-  float* const* chunks = nullptr;  // In device memory, too.
+  float* const* chunks = nullptr;  // The array of addresses is in device memory too.
   int64_t rows = 0, stride = 0;
   int shift = 0;
 
@@ -59,23 +61,29 @@ struct Rows {
   }
 };
 
-// What lookups and updates know of a table.
+// The properties of a table that lookups and updates read.
 struct TableView {
   Rows rows;
   Shape shape = {};
-  int64_t first_key = 0;  // Of its first row, where the rows of all tables are numbered.
+  // The key of the table's first row. Keys number the rows of all tables consecutively.
+  int64_t first_key = 0;
   bool quantized = false;
-  float lower = 0, upper = 0, size = 0;  // Of a quantization: its limits and a bucket's size.
+  // For a quantized table: the limits, and the size of a bucket.
+  float lower = 0, upper = 0, size = 0;
 };
 
-// Parts, one behind the other: the threads of each source or table in a kernel of all.
+// The distribution of a kernel's threads over parts. A part is the threads of one source or
+// table, and parts follow one another.
 struct Spread {
-  const int64_t* first = nullptr;  // [parts + 1], in device memory.
+  // The first thread of each part, [parts + 1], in device memory.
+  const int64_t* first = nullptr;
   int64_t parts = 0;
-  int64_t begin = 0, end = 0;  // Of the first part and of the last.
+  // The first thread of the first part, and the end of the last part.
+  int64_t begin = 0, end = 0;
 
   OPWRIGHT_RULE int64_t size() const { return end - begin; }
-  // The part that `i` of size() is in; `i` becomes its place there.
+  // Returns the part of thread `*i`, which is below size(). Replaces `*i` by the thread's
+  // number within the part.
   OPWRIGHT_RULE int64_t Enter(int64_t* i) const {
     *i += begin;
     int64_t part = 0, beyond = parts;
@@ -88,9 +96,10 @@ struct Spread {
   }
 };
 
-// The threads of a part that has so many rows to read or write: all at one block of columns,
-// then all at the next. Such a thread's number becomes that within its block; false: there is
-// nothing for it.
+// ThreadsOf returns the number of threads of a part with `rows` rows. The first threads process
+// all rows at the first block of columns, the next threads at the second block, and so on.
+// Enter sets the block of a thread and its number within the block. It returns false if the
+// thread has no work.
 OPWRIGHT_RULE int64_t ThreadsOf(const Shape& shape, int64_t rows) {
   return (rows << shape.lane_bits) * shape.blocks;
 }
@@ -105,8 +114,9 @@ OPWRIGHT_RULE bool Aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
-// The columns of a row that are a thread's: kFloats side by side if they are aligned for one
-// load (kWide), else as many apart as there are lanes.
+// The columns of a row that belong to a thread. If kWide, they are kFloats adjacent columns
+// that are aligned for one load. Otherwise the distance between two columns is the number of
+// lanes.
 template <bool kWide>
 struct Columns {
   int64_t first, dimension;
@@ -127,7 +137,8 @@ struct alignas(4 * sizeof(X) < 16 ? 4 * sizeof(X) : 16) Four {
   X x[kFloats];
 };
 
-// Columns of a row that any() of is true; zero beyond the last one.
+// Get reads a thread's columns, for which any() must be true. Columns beyond the last one are
+// zero.
 template <bool kWide, class X>
 OPWRIGHT_RULE Four<X> Get(const Columns<kWide>& columns, const X* row) {
   Four<X> four;
@@ -153,7 +164,7 @@ OPWRIGHT_RULE void Put(const Columns<kWide>& columns, X* row, const Four<X>& fou
   }
 }
 
-// int32 or int64.
+// An array of int32 or, if `wide`, of int64.
 struct Integers {
   const void* data = nullptr;
   bool wide = false;
@@ -163,19 +174,21 @@ struct Integers {
   }
 };
 
-// What a call has of one feature: Bags (embedding/batch.h) in device memory.
+// The ids of one feature in a call. It is the equivalent of Bags (embedding/batch.h) in device
+// memory.
 struct Source {
-  int64_t number = 0;  // As errors name it.
+  int64_t number = 0;  // The number that errors report.
   int64_t table = 0;
   int64_t samples = 0, count = 0;
-  Integers offsets;                           // [samples + 1], or null: an id a sample.
-  Integers indices;                           // [count]
-  const float* per_sample_weights = nullptr;  // [count], or null: ones.
-  const float* scales = nullptr;              // [samples], or null: ones.
-  const float* gradients = nullptr;           // Of an update: [samples, dimension].
+  Integers offsets;  // [samples + 1], or null if each sample has one id.
+  Integers indices;  // [count]
+  const float* per_sample_weights = nullptr;  // [count], or null if all weights are 1.
+  const float* scales = nullptr;              // [samples], or null if all scales are 1.
+  const float* gradients = nullptr;           // Only for an update: [samples, dimension].
 };
 
-// The ids of a sample. Offsets that lead nowhere are recorded, and the sample has none then.
+// The range of a sample's ids. If its offsets are invalid, the constructor records an error and
+// the range is empty.
 struct Bag {
   int64_t begin, end;
 
