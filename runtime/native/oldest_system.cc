@@ -25,8 +25,9 @@ double Pow(double base, double exponent) { return OlderPow(base, exponent); }
 OPWRIGHT_HIDDEN extern char single_threaded __asm__("__libc_single_threaded");
 char single_threaded = 0;
 
-// glibc 2.30 has a wait with a deadline on any clock. This replacement may wake early, because
-// the deadline is converted to another clock. Callers read their clock afterwards.
+// glibc 2.30 has a wait with a deadline on any clock. This replacement converts the deadline to
+// CLOCK_REALTIME, so it may wake at another time. That is harmless, because callers read their
+// clock afterwards.
 OPWRIGHT_HIDDEN int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                               clockid_t clock,
                               const timespec* until) __asm__("pthread_cond_clockwait");

@@ -9,8 +9,8 @@
 namespace opwright {
 
 // Returns the size in bytes of the largest cache of the first processor. Other processors may
-// share this cache. Returns 0 if Linux does not report it. sysconf is not used, because in a
-// virtual machine it may report caches of processors that the machine does not have.
+// share this cache. Returns 0 if Linux does not report it. The function does not use sysconf.
+// In a virtual machine, sysconf may report caches of processors that the machine does not have.
 inline int64_t LargestCache() {
   static const int64_t largest = [] {
     int64_t bytes = 0;

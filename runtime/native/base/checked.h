@@ -34,8 +34,8 @@ class Checked {
   bool overflowed() const { return overflowed_; }
   // Returns whether no operation overflowed and the value is at most `most`.
   bool AtMost(int64_t most) const { return !overflowed_ && value_ <= most; }
-  // Returns whether the value is so small that values derived from it cannot overflow, such as
-  // its size in bytes, its padding to vectors, or the total of two directions.
+  // Returns whether the value is so small that sizes derived from it cannot overflow. Such
+  // sizes are a size in bytes, a size with padding, or a total over two directions.
   bool fits() const { return AtMost(std::numeric_limits<int64_t>::max() / 4096); }
   // The value is valid only if no operation overflowed.
   int64_t value() const { return value_; }

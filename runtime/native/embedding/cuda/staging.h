@@ -42,9 +42,9 @@ class Fence {
 };
 using FenceRef = std::shared_ptr<const Fence>;
 
-// Pinned host memory, through which a device copies asynchronously. Its size follows from how
-// much is in use at the same time. The unused part is limited to kMost bytes. All functions may
-// be called from any thread.
+// Pinned host memory, through which a device copies asynchronously. The pool grows with how
+// much is in use at the same time. It has at most kMost bytes, unless the blocks of current
+// leases exceed that. All functions may be called from any thread.
 class Staging {
   struct Block;
 

@@ -381,7 +381,7 @@ TEST(Store, EqualStepsGiveEqualBits) {
   }
 }
 
-// A call that waits for memory holds no lock, so other calls can run. If memory is freed in
+// A call that waits for memory has no lock, so other calls can run. If memory is freed in
 // time, the call succeeds.
 TEST(Store, WaitsForMemoryWithoutALock) {
   const Later later;

@@ -1,5 +1,5 @@
-// Data structures that the kernels read and write: tables, sources and bags in device memory,
-// and the columns of a row that belong to a thread.
+// The data that kernels read and write: tables, sources and bags in device memory. Also the
+// columns of a row that belong to a thread.
 #pragma once
 
 #include <cstdint>

@@ -206,8 +206,8 @@ struct Plan {
   int cores = 1;
   int steps = 1;
   bool enqueues = true;
-  int fails_at = -1;      // Before the op of this number, the run fails.
-  int cancel_after = -1;  // In microseconds.
+  int fails_at = -1;      // The run fails before the op of this number.
+  int cancel_after = -1;  // In microseconds. -1 means never.
   // The run is that of a session on one device. Its rendezvous cannot be referenced.
   bool of_session = false;
 };

@@ -46,8 +46,8 @@ OpDevice DeviceOf(tensorflow::OpKernelContext* context);
 // HostMemory are not counted.
 bool HasDeviceMemory(tensorflow::OpKernelContext* context);
 
-// Copies such tensors to the host and then calls `then` from any thread. No thread is blocked
-// meanwhile.
+// Copies tensors of an op from device memory to the host and then calls `then` from any thread.
+// No thread is blocked meanwhile.
 using OnHost = std::function<void(const absl::Status&, std::vector<tensorflow::Tensor>)>;
 void CopyToHost(tensorflow::OpKernelContext* context, std::vector<tensorflow::Tensor> from,
                 OnHost then);

@@ -15,7 +15,6 @@
 // Both properties apply to each TensorCore separately. TensorCores must not wait for each other
 // here, because the second step of one is looked up only after all have sent the gradients of
 // the first step.
-// of one is looked up when all have sent the gradients of the first.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -54,9 +53,9 @@ using tensorflow::NodeDef;
 // The attr in which TensorFlow's TPUEmbedding writes the name.
 constexpr char kName[] = "_tpu_embedding_layer";
 
-// TensorCores by number. kOfCaller stands for the TensorCore of the calling op. It applies to
-// an op without a device, which runs where its function was called. kAnyCore stands for an op
-// that determines its TensorCore when it runs.
+// TensorCores by number, or one of two special values. kOfCaller is the TensorCore of the
+// calling op. An op without a device has it, because it runs where its function was called.
+// kAnyCore is the value of an op that determines its TensorCore when it runs.
 constexpr int64_t kOfCaller = -1, kAnyCore = -2;
 using Cores = std::set<int64_t>;
 

@@ -1,8 +1,8 @@
 // A graph pass through which ids reach the enqueuing ops without reshapes and casts.
 //
-// TensorFlow's TPUEmbedding flattens the ids of each feature and casts them to int64. These two
-// ops for each feature and TensorCore cost more time than their work. The enqueuing kernels
-// accept int32 ids of any shape, so this pass bypasses both ops.
+// TensorFlow's TPUEmbedding flattens the ids of each feature and casts them to int64. The
+// overhead of these two ops for each feature and TensorCore exceeds their work. The enqueuing
+// kernels accept int32 ids of any shape, so this pass bypasses both ops.
 #include <new>
 #include <set>
 #include <vector>

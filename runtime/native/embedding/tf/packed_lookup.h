@@ -20,9 +20,9 @@ using Allocate = std::function<absl::Status(const tensorflow::TensorShape&, floa
 absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* exec,
                           const Allocate& allocate);
 
-// Does the same for vectors that Python passes. `row_splits`, `weights` and `combiners` may be
-// null. `combiners` contains names separated by commas. Returns null if the lookup is
-// impossible here. The caller then calls the op, which reports the reason.
+// Does the lookup of LookUpPacked for vectors that Python passes. `row_splits`, `weights` and
+// `combiners` may be null. `combiners` contains names separated by commas. Returns null if the
+// lookup is impossible here. The caller then calls the op, which reports the reason.
 DLManagedTensor* LookUpAtOnce(const DLTensor& ids, const DLTensor* row_splits,
                               const DLTensor* weights, const char* combiners);
 

@@ -205,8 +205,9 @@ void FindEndedRuns() {
       const std::shared_ptr<TrackedRun> run = ended[i].lock();
       bool is_final = false;
       if (run && run->state() != State::kFailed) {
-        // A cancelled run may continue after the callback and end or abort later. IsFinal must
-        // be called first, because it then refers to the state that FindState returns.
+        // A cancelled run may continue after the callback and end or abort later. IsFinal is
+        // called before FindState. If it returns true, the state that FindState returns is
+        // therefore final.
         is_final = run->IsFinal();
         const State state = run->FindState();
         if (state != State::kRunning && state != run->state()) {

@@ -1,5 +1,6 @@
-// The ops that set up and shut down embeddings. ConfigureDistributedTPU does it in one op. A
-// chain of ops can do the same: its ops pass blobs, which identify the configuration.
+// The ops that set up and shut down embeddings. ConfigureTPUEmbedding sets them up in one op.
+// TensorFlow can replace it by a chain of ops. The ops of the chain pass blobs, which identify
+// the configuration.
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
