@@ -34,8 +34,9 @@ class ExecutionContext {
   // task has ended.
   virtual void For(int64_t count, const std::function<void(int64_t)>& task) = 0;
 
-  // Starts the same tasks on other threads and returns at once. Returns null if there are no
-  // other threads. The caller must call Finish or Stop before it frees data that the tasks use.
+  // Starts task(0) ... task(count - 1) on other threads and returns at once. Returns null if
+  // there are no other threads. The caller must call Finish or Stop before it frees data that
+  // the tasks use.
   virtual std::shared_ptr<Background> Begin(int64_t /*count*/,
                                             std::function<void(int64_t)> /*task*/) {
     return nullptr;

@@ -14,7 +14,7 @@
 namespace opwright::rnn {
 
 // A digest is a tree. Each block of words is compressed to one digest. Blocks of those digests
-// are compressed in the same way, level by level. Each level has its own keys.
+// are compressed in the same way, and so on up to one digest. Each level has its own keys.
 constexpr int kDigestLevels = 10;  // 10 levels suffice for any memory size.
 
 // Returns the keys of this process, one for each level.

@@ -115,7 +115,8 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
   }
 }
 
-// Does the same for a matrix in Keras's layout: out[k][vector][lane] = weights[k][row].
+// Packs one panel of the rows of a matrix in Keras's layout: out[k][vector][lane] =
+// weights[k][row].
 template <class T>
 void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
                    int64_t columns, Compute<T>* out) {
@@ -139,7 +140,7 @@ void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const 
   }
 }
 
-// Does the inverse of PackRows.
+// Unpacks one panel that PackRows packed.
 template <class T>
 void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Compute<T>* packed,
                 int64_t columns, T* weights) {

@@ -74,8 +74,8 @@ class Guarded<Kernel, std::enable_if_t<std::is_base_of_v<tensorflow::AsyncOpKern
   }
 };
 
-// The same for a kernel of XLA. The context is a template parameter, so that only XLA's kernels
-// include its header.
+// The kernel `Kernel` for XLA, with its exceptions converted. The context is a template
+// parameter, so that only XLA's kernels include its header.
 template <class Kernel, class Context>
 class GuardedCompile : public Kernel {
  public:

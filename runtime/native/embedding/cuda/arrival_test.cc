@@ -76,7 +76,8 @@ class Maker {
              Combiner combiner, Mode mode) {
     Batch batch;
     batch.mode = mode;
-    // Like TensorFlow's tensors, they are freed on the stream after they are released.
+    // The copies of ids are freed like TensorFlow's tensors: on the stream, after their
+    // release.
     auto pieces = std::make_shared<std::vector<std::shared_ptr<void>>>();
     for (size_t f = 0; f < given.size(); ++f) {
       const int64_t feature = static_cast<int64_t>(f);
@@ -108,7 +109,7 @@ class Maker {
   }
 
   const std::shared_ptr<Heap> heap_;
-  // They are not destroyed, because the device reads them later.
+  // The arrays stay here, because the device copies them later.
   std::deque<Arrays> sources_;
 };
 

@@ -52,7 +52,8 @@ struct LookupCall {
 int64_t LookupImageBytes(size_t sources);
 LookupCall MakeLookup(const std::vector<TableView>& tables, std::vector<Source> sources);
 
-// A call of the kernels of arrival.h, for ids that came from the device.
+// A call of the kernels of arrival.h, for ids that were in device memory when they were
+// enqueued.
 struct ArrivalCall {
   // The first thread of each feature in the two kernels.
   std::vector<int64_t> starts, weights;

@@ -78,8 +78,9 @@ class Ids {
   std::unique_ptr<Pieces> pieces_;
 };
 
-// A batch with its ids on the device, or with a copy to the device in progress. Ids that came
-// from the device are read in place, on the stream of the op that computed them.
+// A batch with its ids on the device, or with a copy to the device in progress. Ids that were
+// in device memory when they were enqueued are read in place, on the stream of the op that
+// computed them.
 struct DeviceBatch : PreparedBatch {
   DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Ids> from,
               const Pieces::Piece& taken)
@@ -106,8 +107,9 @@ struct DeviceBatch : PreparedBatch {
   const Pieces::Piece piece;
   LookupCall call;  // The image of the call is in the piece, at `image`.
   const char* image = nullptr;
-  // For ids that came from the device: the call that prepares them, the device address of its
-  // image, and their errors in device memory. Otherwise `found` is null.
+  // The fields below are for ids that were in device memory when they were enqueued. They are
+  // the call that prepares the ids, the device address of its image, and the errors in device
+  // memory. For other batches, `found` is null.
   ArrivalCall arrival;
   char* arrival_image = nullptr;
   DeviceErrors* found = nullptr;
@@ -233,8 +235,8 @@ class Store : public TableStore {
 
   Status Lookup(ExecutionContext*, PreparedBatch* prepared, float* const* outputs) override {
     DeviceBatch& batch = AsDevice(prepared);
-    // The host has not checked ids that came from the device. The update of their batch reports
-    // what is wrong with them. For a batch without an update, the lookup does.
+    // The host has not checked ids that were enqueued in device memory. The update of their
+    // batch reports what is wrong with them. For a batch without an update, the lookup does.
     const bool tells = batch.found && batch.batch().mode == Mode::kInference;
     Report report;
     std::shared_ptr<Fence> fence;
@@ -382,7 +384,7 @@ class Store : public TableStore {
     if (status.ok()) undo.stream = nullptr;
     return status;
   }
-  // Does the same, and returns a fence after the queued work.
+  // Calls Guarded(queue) with the store locked. Returns a fence after the queued work.
   template <class Call>
   StatusOr<FenceRef> Queue(const Call& queue) {
     const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
@@ -446,7 +448,7 @@ class Store : public TableStore {
                              bool wait) {
     const Packing packing(*configuration_, *batch);
     // After the ids come the descriptors of the lookup, and then the descriptors of ids that
-    // came from the device. The scratch memory at the end is not copied.
+    // are in device memory already. The scratch memory at the end is not copied.
     const int64_t image_bytes = (LookupImageBytes(batch->features.size()) + 15) / 16 * 16;
     const int64_t copied = packing.bytes() + image_bytes + ArrivalImageBytes(packing.left());
     const int64_t bytes = copied + packing.scratch_bytes();

@@ -65,7 +65,7 @@ struct Bed {
     return engine->Cancel(waiter) ? FailedPreconditionError("it waits") : received;
   }
   Status Send(float value) {
-    // They are not destroyed, because the device reads them later.
+    // The gradients are not destroyed in this function, because the device reads them later.
     gradients.push_back(device::Floats(20, 1.f));
     device::Floats& all = gradients.back();
     all[8 + 7] = value;  // Column 3 of sample 1 of the second feature.

@@ -82,7 +82,7 @@ void CheckGemm(const Kernels<T>& kernels, int64_t rows, int64_t runs, int64_t ru
   }
 }
 
-// Compares C += A^T B in the same way.
+// Compares C += A^T B, by a kernel with `vectors` vectors, with the definition.
 template <class T>
 void CheckGemmTransposedA(const Kernels<T>& kernels, int64_t rows, int64_t depth, int vectors,
                           int64_t offset, Random& random) {

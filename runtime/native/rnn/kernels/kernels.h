@@ -64,8 +64,8 @@ struct CellForwardArgs {
   int64_t ld_cells;
 };
 
-// The arguments of the backward pass of the same step. It computes the gradients of the
-// pre-activations from the gradients of the new states.
+// The arguments of the backward pass through one step of one panel's units. It computes the
+// gradients of the pre-activations from the gradients of the new states.
 template <class T>
 struct CellBackwardArgs {
   using S = Compute<T>;
