@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.embedding_cases import (
+from tensorflow.core.protobuf.tpu.optimization_parameters_pb2 import (
+    OptimizationParameters,
+)
+
+from embedding.support import reference
+from embedding.support.cases import (
     TRAITS,
     Feature,
     System,
@@ -19,12 +24,7 @@ from support.embedding_cases import (
     optimizer,
     retrieve,
 )
-from tensorflow.core.protobuf.tpu.optimization_parameters_pb2 import (
-    OptimizationParameters,
-)
-
 from opwright_runtime import native
-from support import embedding_reference as reference
 
 Invalid, Unimplemented = tf.errors.InvalidArgumentError, tf.errors.UnimplementedError
 MESSAGES = OptimizationParameters.DESCRIPTOR.fields_by_name

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.reference import examples
-from support.reference.opdefs import every_op
 
 import opwright
 from opwright import raw_ops
+from reference.support import examples
+from reference.support.opdefs import every_op
 from support.equivalence import calls
 from support.equivalence.modes import EAGER, FUNCTION
 from support.equivalence.registry import op_def

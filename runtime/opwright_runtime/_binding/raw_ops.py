@@ -55,7 +55,7 @@ class RawOps:
         if not hasattr(tf.raw_ops, name):
             raise AttributeError(_absent(op_class))
         made = raw_op(op_class, self.keywords.get(name, {}), self.module)
-        setattr(sys.modules[self.module], name, made)
+        vars(sys.modules[self.module])[name] = made
         return made
 
     def names(self) -> list[str]:

@@ -1,37 +1,51 @@
 """TPU embeddings on any machine: configurations, optimizers, a strategy."""
 
-from opwright_runtime._internals import TPUEmbeddingConfiguration
+from typing import TYPE_CHECKING
+
+# Type checkers take names imported `as` themselves, and by `*`, for public ones. mypy
+# does not read the sum of lists below.
+from opwright_runtime._internals import (
+    TPUEmbeddingConfiguration as TPUEmbeddingConfiguration,
+)
 from opwright_runtime.embedding import optimizers
 from opwright_runtime.embedding.configuration import (
-    DynamicLearningRate,
-    EmbeddingConfig,
-    EmbeddingFeature,
-    EmbeddingTable,
+    DynamicLearningRate as DynamicLearningRate,
 )
-from opwright_runtime.embedding.hosts import embedding_bytes_sent
-from opwright_runtime.embedding.live_tables import LiveTable, table
-from opwright_runtime.embedding.lookup import embedding_lookup
+from opwright_runtime.embedding.configuration import EmbeddingConfig as EmbeddingConfig
+from opwright_runtime.embedding.configuration import (
+    EmbeddingFeature as EmbeddingFeature,
+)
+from opwright_runtime.embedding.configuration import EmbeddingTable as EmbeddingTable
+from opwright_runtime.embedding.hosts import (
+    embedding_bytes_sent as embedding_bytes_sent,
+)
+from opwright_runtime.embedding.live_tables import LiveTable as LiveTable
+from opwright_runtime.embedding.live_tables import table as table
+from opwright_runtime.embedding.lookup import embedding_lookup as embedding_lookup
 from opwright_runtime.embedding.optimizers import *  # noqa: F403
 from opwright_runtime.embedding.steps import (
-    drop_embedding_batches,
-    embedding_step,
-    embedding_step_count,
+    drop_embedding_batches as drop_embedding_batches,
 )
-from opwright_runtime.embedding.strategy import software_strategy
+from opwright_runtime.embedding.steps import embedding_step as embedding_step
+from opwright_runtime.embedding.steps import (
+    embedding_step_count as embedding_step_count,
+)
+from opwright_runtime.embedding.strategy import software_strategy as software_strategy
 
-__all__ = [
-    "DynamicLearningRate",
-    "EmbeddingConfig",
-    "EmbeddingFeature",
-    "EmbeddingTable",
-    "LiveTable",
-    "TPUEmbeddingConfiguration",
-    "drop_embedding_batches",
-    "embedding_bytes_sent",
-    "embedding_lookup",
-    "embedding_step",
-    "embedding_step_count",
-    "software_strategy",
-    "table",
-]
-__all__ += optimizers.__all__
+if not TYPE_CHECKING:
+    __all__ = [
+        "DynamicLearningRate",
+        "EmbeddingConfig",
+        "EmbeddingFeature",
+        "EmbeddingTable",
+        "LiveTable",
+        "TPUEmbeddingConfiguration",
+        "drop_embedding_batches",
+        "embedding_bytes_sent",
+        "embedding_lookup",
+        "embedding_step",
+        "embedding_step_count",
+        "software_strategy",
+        "table",
+        *optimizers.__all__,
+    ]

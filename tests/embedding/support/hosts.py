@@ -25,8 +25,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from support.embedding_program import row_wise_optimizers
 
+from embedding.support.program import row_wise_optimizers
 from opwright import tpu
 
 tpu_embedding = tf.tpu.experimental.embedding

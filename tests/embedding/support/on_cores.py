@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
-from support.embedding_program import row_wise_optimizers
 
+from embedding.support.program import row_wise_optimizers
 from opwright import tpu
 
 embedding = tf.tpu.experimental.embedding
