@@ -89,7 +89,7 @@ def wrap_tpu_embedding(
 
 
 def wrap_if_present(
-    owner: Any, name: str, wrapped: Callable[[Function], Function]
+    owner: object, name: str, wrapped: Callable[[Function], Function]
 ) -> None:
     """Replaces a function of another library than TensorFlow by `wrapped(original)`.
 

@@ -162,7 +162,7 @@ def _given_shape(value: ShapeLike) -> TensorShape:
 
 def _raw_class(op_class: type[Op], keywords: Mapping[str, str]) -> type[Op]:
     """The class that a raw op calls: that of the op, with the names of `tf.raw_ops`."""
-    members: dict[str, Any] = {"__slots__": (), "PYTHON_NAMES": keywords}
+    members: dict[str, object] = {"__slots__": (), "PYTHON_NAMES": keywords}
     outputs = getattr(op_class, "Outputs", None)
     if outputs is not None:
         fields = [arg.name for arg in op_class._info().outputs]

@@ -32,7 +32,9 @@ __all__ = [
     "RowWiseAdagrad",
 ]
 
-Rate: TypeAlias = Callable[[], Any]
+# Protos and keyword arguments of TensorFlow's, which have no types.
+Untyped: TypeAlias = Any
+Rate: TypeAlias = Callable[[], Untyped]
 """A function that says, each step, what the learning rate is: a number or a tensor."""
 
 LearningRate: TypeAlias = float | Rate
@@ -104,7 +106,7 @@ _PROGRAM = "opwright."
 """What the name of a user-defined program begins with that stands for an optimizer."""
 
 
-def optimizer_field(parameters: Any) -> str:
+def optimizer_field(parameters: Untyped) -> str:
     """Which optimizer an OptimizationParameters is for, by its name in the registry."""
     field: str = parameters.WhichOneof("parameters")
     program: str = parameters.user_defined_program.program.name
@@ -158,13 +160,13 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
         constant = tf.constant_initializer
         return [constant(value, support_partition=True) for value in self.initial]
 
-    def _create_slots(self, *args: Any, **kwargs: Any) -> Any:
+    def _create_slots(self, *args: Untyped, **kwargs: Untyped) -> Untyped:
         if not self.ROW_WISE:
             return super()._create_slots(*args, **kwargs)
         with tf.variable_creator_scope(_one_column):
             return super()._create_slots(*args, **kwargs)
 
-    def _set_optimization_parameters(self, parameters: Any) -> None:
+    def _set_optimization_parameters(self, parameters: Untyped) -> None:
         super()._set_optimization_parameters(parameters)
         if self.FIELD in parameters.DESCRIPTOR.fields_by_name:
             rule = getattr(parameters, self.FIELD)
@@ -192,7 +194,7 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
         return op
 
 
-def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Untyped) -> tf.Variable:
     """Makes [rows, 1] of a slot, where TensorFlow would make [rows, dimension]."""
     initial = kwargs["initial_value"]
     shape = (kwargs["shape"][0], 1)
@@ -201,7 +203,7 @@ def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.V
 
 
 def load_table(
-    slots: tuple[str, ...], *, parameters: tf.Tensor, config: str | None, **rest: Any
+    slots: tuple[str, ...], *, parameters: tf.Tensor, config: str | None, **rest: Untyped
 ) -> object:
     """Loads a table of any optimizer: what `LoadTPUEmbedding...Parameters` takes."""
     values = [rest.pop(slot) for slot in slots]
@@ -210,7 +212,7 @@ def load_table(
     )
 
 
-def retrieve_table(slots: int, **arguments: Any) -> tuple[tf.Tensor, ...]:
+def retrieve_table(slots: int, **arguments: Untyped) -> tuple[tf.Tensor, ...]:
     """A table of any optimizer, [rows, dimension], and its slots."""
     found = native.ops().opwright_retrieve_embedding_table(N=slots, **arguments)
     return found.parameters, *found.slots
