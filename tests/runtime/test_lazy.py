@@ -119,7 +119,8 @@ def test_op_names_are_sorted_and_complete():
 
 
 def test_runtime_imports_declared_packages_only():
-    base = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime"}
+    base = {"tensorflow", "numpy", "typing_extensions"}
+    base |= {"opwright_notation", "opwright_runtime"}
     for path in sources():
         # Keras's layers alone, which are imported when they are named.
         layers = path.stem in ("keras_layers", "keras_models")

@@ -23,7 +23,7 @@ def optimizers() -> dict[str, Any]:
     return {
         "sgd": tpu_embedding.SGD(0.1),
         "adagrad": tpu_embedding.Adagrad(lambda: 0.1),
-        "momentum": tpu_embedding.AdagradMomentum(0.1, momentum=0.9),
+        "adagrad_momentum": tpu_embedding.AdagradMomentum(0.1, momentum=0.9),
         "adam": tpu_embedding.Adam(0.1, lazy_adam=False),
         "ftrl": tpu_embedding.FTRL(0.1, l1_regularization_strength=0.01),
         **own_optimizers(0.1),

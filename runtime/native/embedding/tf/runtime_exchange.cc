@@ -172,8 +172,7 @@ class RuntimeExchange : public Exchange {
                         ": ", why[h]);
       }
     }
-    // The code is not Unavailable, because TensorFlow changes Unavailable to Internal for ops
-    // that do not communicate.
+    // Not Unavailable: TensorFlow changes it to Internal for ops that do not communicate.
     return Break(FailedPreconditionError(absl::StrCat(
         "the embedding tables' ", NameOf(channel), " (exchange ", number, ") of ",
         Describe(hosts_.own), " did not get through: ",
