@@ -1,4 +1,4 @@
-"""Which addresses of a cluster the internet may reach.
+"""Finds the addresses of a cluster that may be reachable from the internet.
 
 TensorFlow's server of a task listens on all interfaces of its machine, whatever its
 address in the cluster is, and needs no password (SECURITY.md).
@@ -14,11 +14,11 @@ import time
 import warnings
 from collections.abc import Sequence
 
-_SECONDS_TO_RESOLVE = 2.0  # All names of a cluster together.
+_SECONDS_TO_RESOLVE = 2.0  # For all names of a cluster together.
 
 
 class _Warning:
-    """What is once in a process."""
+    """State of the process: whether the warning was given."""
 
     given = False
 
@@ -28,7 +28,8 @@ def warn_of_public_addresses(addresses: Sequence[str], stacklevel: int) -> None:
 
     Args:
         addresses: "host:port" of each task.
-        stacklevel: as that of `warnings.warn`, of this function's caller.
+        stacklevel: the `stacklevel` for `warnings.warn`, where 1 would be this
+            function's caller.
     """
     if _Warning.given:
         return
@@ -48,7 +49,7 @@ def warn_of_public_addresses(addresses: Sequence[str], stacklevel: int) -> None:
 
 
 def public_addresses(addresses: Sequence[str]) -> list[str]:
-    """Those of "host:port" that lie in the internet; names are resolved.
+    """The addresses that are neither loopback nor private. Names are resolved.
 
     A name that the resolver does not answer in 2 seconds counts as private.
     """
@@ -63,7 +64,7 @@ def public_addresses(addresses: Sequence[str]) -> list[str]:
 
 
 def _host(address: str) -> str:
-    """`10.0.0.1:80`, `[::1]:80`, `name:80`, without the port."""
+    """The host of `10.0.0.1:80`, `[::1]:80` or `name:80`, without the port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         host = address
@@ -75,12 +76,12 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         found = ipaddress.ip_address(host)
     except ValueError:
         return None
-    # ::ffff:10.0.0.1 is 10.0.0.1.
+    # ::ffff:10.0.0.1 is the IPv4 address 10.0.0.1.
     return getattr(found, "ipv4_mapped", None) or found
 
 
 def _resolved(names: set[str]) -> dict[str, list[str]]:
-    """The addresses of names, as far as they come in time."""
+    """The addresses of the names that are resolved within _SECONDS_TO_RESOLVE."""
     answers: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
 
     def resolve(name: str) -> None:
@@ -90,7 +91,7 @@ def _resolved(names: set[str]) -> dict[str, list[str]]:
             found = []
         answers.put((name, [str(one[4][0]) for one in found]))
 
-    # A daemon thread ends with the process, however long the resolver takes.
+    # Daemon threads do not keep the process from ending while the resolver waits.
     for name in names:
         threading.Thread(target=resolve, args=(name,), daemon=True).start()
     end = time.monotonic() + _SECONDS_TO_RESOLVE

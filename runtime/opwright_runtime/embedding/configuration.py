@@ -1,7 +1,7 @@
 """Configurations of TPU embeddings from typed Python objects.
 
-A configuration is checked as it is built, by the rules that ConfigureTPUEmbedding has,
-so that an error names the table or feature where it was made.
+A configuration is checked when it is built, by the rules of ConfigureTPUEmbedding. An
+error therefore names the table or feature, and its traceback shows where it is built.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Sharding: TypeAlias = Literal["div", "mod"]
 
 
 class Quantization(Protocol):
-    """What `tf.tpu.experimental.embedding.QuantizationConfig` is."""
+    """The attributes of `tf.tpu.experimental.embedding.QuantizationConfig`."""
 
     num_buckets: int
     lower: float
@@ -60,11 +60,12 @@ class EmbeddingTable:
         vocabulary_size: rows.
         dimension: columns.
         optimizer: of `tf.tpu.experimental.embedding` or of `opwright.tpu`. Tables whose
-            optimizers have the same function for a learning rate share its tag.
-        num_features: how many features look up in the table, in a configuration
-            without features; 0 in one with them.
-        quantization: a `tf.tpu.experimental.embedding.QuantizationConfig`: lookups see
-            the weights clipped and rounded to so many values. None is no quantization.
+            optimizers have the same function as learning rate share its tag.
+        num_features: how many features look up in the table, if the configuration has
+            no `features`; otherwise 0.
+        quantization: a `tf.tpu.experimental.embedding.QuantizationConfig`: lookups
+            return weights clipped to its bounds and rounded to `num_buckets` values.
+            None is no quantization.
     """
 
     name: str
@@ -80,8 +81,8 @@ class EmbeddingFeature:
     """A feature of the configuration: one list of ids, and one output.
 
     Attributes:
-        name: what errors call it.
-        table: where its ids are looked up.
+        name: its name, which appears in errors.
+        table: the table in which its ids are looked up.
         shape: shape of its output without the table's dimension: [batch], or
             [batch, length] for a sequence.
     """
@@ -95,21 +96,22 @@ class EmbeddingFeature:
 class EmbeddingConfig:
     """A configuration of tables and features.
 
-    Pass `message` wherever an op wants `config`, and `current_learning_rates()` to
+    Pass `message` as the argument `config` of an op, and `current_learning_rates()` to
     SendTPUEmbeddingGradients.
 
     Attributes:
         tables: the tables; their positions are the ops' `table_id`.
-        features: the features, in the order of the ops' inputs and outputs. None at all
-            is the older form: `batch_size` and each table's `num_features` say what
-            there is, with one output a table.
-        batch_size: examples that a core takes a step, in a configuration without
-            features; 0 in one with them.
-        num_hosts: hosts of the system, which are the shards of a table.
-        num_tensor_cores: cores of the system, as many on each host.
+        features: the features, in the order of the ops' inputs and outputs. A
+            configuration without features has the older form: `batch_size` and each
+            table's `num_features` give the shapes, and each table has one output.
+        batch_size: examples in a step of one core, in a configuration without features;
+            otherwise 0.
+        num_hosts: the number of hosts. Each host has one shard of every table.
+        num_tensor_cores: the number of TensorCores of all hosts together; each host has
+            the same number.
         pipelined: whether a step's lookup may run before the update of the step before.
         mode: whether gradients are expected.
-        sharding: how rows go to hosts.
+        sharding: how rows are distributed over hosts.
 
     Raises:
         OpAttrError: a value breaks one of the rules of a configuration. It names the
@@ -146,7 +148,7 @@ class EmbeddingConfig:
 
     @cached_property
     def learning_rates(self) -> tuple[Rate, ...]:
-        """The functions that are learning rates, by tag: each is there once."""
+        """The distinct functions that are learning rates. A tag is an index in it."""
         found: list[Rate] = []
         for table in self.tables:
             rate = table.optimizer.learning_rate
@@ -179,7 +181,8 @@ class EmbeddingConfig:
             parameters = descriptor.optimization_parameters
             rate = table.optimizer.learning_rate
             if callable(rate):
-                # Set, or a tag of 0 would leave no trace of the message.
+                # Otherwise a tag of 0, which is the default of the field, would leave
+                # the message `dynamic` unset.
                 parameters.learning_rate.dynamic.SetInParent()
                 tag = self.learning_rates.index(rate)
                 parameters.learning_rate.dynamic.tag = tag

@@ -1,10 +1,10 @@
-"""Several cores of one process: replicas on logical CPU devices, over one engine.
+"""Several cores in one process: replicas on logical CPU devices, which share an engine.
 
-The engine serves the core whose number an op's device has. What else N replicas take,
-TensorFlow's MirroredStrategy has: a trace of the function for each, variables that are
-mirrored, data that are handed out. Values are reduced on one device and in the order of
-the cores, so that sums are the same each time; there are no collectives, whose members
-would wait for one that has failed.
+The number of an op's device says for which core the engine runs it. All else that N
+replicas need comes from TensorFlow's MirroredStrategy: a trace of the function for each
+replica, mirrored variables, and the distribution of data. Values are reduced on one
+device and in the order of the cores, so that sums are reproducible. No collectives are
+used, because their members would wait for a member that has failed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from opwright_runtime.embedding.tpu_system import TPUSystem, core_names
 
 
 def need_logical_cpus(cores: int) -> None:
-    """Divides the CPU into as many logical devices, unless it is so already.
+    """Divides the CPU into `cores` logical devices, unless it has as many already.
 
     Raises:
-        RuntimeError: TensorFlow has begun to work with fewer.
+        RuntimeError: TensorFlow is already initialized with fewer logical devices.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     there = len(tf.config.get_logical_device_configuration(cpu) or [None])
@@ -53,14 +53,15 @@ def need_logical_cpus(cores: int) -> None:
 
 
 def leave_threads_to_replicas(cores: int) -> None:
-    """Has TensorFlow give each op one thread where replicas keep all processors busy.
+    """Sets TensorFlow's intra-op threads to 1 if the replicas keep all CPU cores busy.
 
-    It would cut ops into parts for all threads, although each is one replica's: to wake
-    the threads costs more than it saves. Ops of the native library, which work for all
-    replicas, keep as many threads as there are processors.
+    Otherwise TensorFlow would divide each op over all threads, although each op belongs
+    to one replica, and waking the threads costs more time than they save. Ops of the
+    native library work for all replicas at once, so they use one thread for each
+    processor.
 
-    What the program has said of threads itself stays, and so do those that TensorFlow
-    has begun to work with.
+    Nothing changes if the program has set the number of threads itself, or if
+    TensorFlow is already initialized.
     """
     processors = len(os.sched_getaffinity(0))
     if cores == 1 or cores < processors:
@@ -77,7 +78,7 @@ def leave_threads_to_replicas(cores: int) -> None:
 
 
 class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
-    """N logical CPU devices, which show themselves as N cores of a TPU."""
+    """N logical CPU devices, which the strategy presents as N cores of a TPU."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, cores: int, strict: bool
@@ -99,7 +100,10 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        """Names of the cores; to the code that makes replicas, their CPU devices."""
+        """The names of the TPU cores, or their CPU devices while replicas are created.
+
+        MirroredExtended places the replicas on these devices, so it needs real ones.
+        """
         if getattr(self._thread, "makes_replicas", False):
             devices: tuple[str, ...] = self._devices
             return devices
@@ -127,7 +131,10 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
         return made
 
     def _around(self, fn: Any) -> Any:
-        """A function as `fn`, with the replicas in it: they meet within one graph."""
+        """A `tf.function` that runs `fn` for all replicas.
+
+        The replicas must be in one graph, because ops of one core wait for others.
+        """
         if fn not in self._functions:
             within = fn.python_function
             self._functions[fn] = fn._clone(
@@ -139,7 +146,10 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
 
     @contextmanager
     def _making_replicas(self) -> Iterator[None]:
-        """In this thread: each replica has its own."""
+        """While it is entered, `worker_devices` returns CPU devices in this thread.
+
+        Replicas run in threads of their own, and there it returns names of TPU cores.
+        """
         before = getattr(self._thread, "makes_replicas", False)
         self._thread.makes_replicas = True
         try:
@@ -149,18 +159,19 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
 
 
 def _keep_cores_apart(graph: Any, first: int) -> None:
-    """Lets what the cores do in a step go on side by side.
+    """Removes the control dependencies between embedding ops of different cores.
 
-    TensorFlow chains ops that have side effects as they were traced, a core after the
-    other: all of one core's steps would come before the next one's, for which they may
-    have to wait. Which steps of a core follow each other, the native library sees to;
-    here they are put behind what else has side effects on their core, such as asserts.
+    TensorFlow chains ops with side effects in the order in which they were traced,
+    which is core after core. All steps of one core would then come before those of the
+    next core, although they may have to wait for it. The native library keeps the order
+    of each core's steps. Here each embedding op only gets a control dependency on the
+    last other op with side effects on its core, such as an assert.
 
     Args:
-        first: the number of ops that were there before the replicas.
+        first: the number of ops that the graph had before the replicas were traced.
     """
     chains = getattr(graph, "experimental_acd_manager", None)
-    if chains is None:  # A session's graph, whose program says what comes after what.
+    if chains is None:  # A session's graph has no automatic control dependencies.
         return
     last: dict[str, tf.Operation] = {}
     for op in graph.get_operations()[first:]:
@@ -177,7 +188,7 @@ def _keep_cores_apart(graph: Any, first: int) -> None:
 
 
 def _waits_for_cores(graph: Any, node: Any) -> bool:
-    """Whether an op, or one in a branch, loop or function of it, is of a step."""
+    """Whether an op, or an op in a function that it calls, waits for other cores."""
     if node.op in ("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"):
         return True
     called = {

@@ -1,6 +1,7 @@
-"""Checks of what a TPUEmbedding is made of, whose errors name the table at fault.
+"""Checks of the arguments of a TPUEmbedding. Their errors name the wrong table.
 
-TensorFlow takes a class where it wants an object, and fails later without the name.
+TensorFlow accepts a class in place of an object. It then fails later, with an error
+that does not name the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Data that a TPUStrategy fetches to its TPU, where nothing can be enqueued from.
+"""Distributed data sets whose tensors claim to be on a TPU, as under a TPUStrategy.
 
-TensorFlow's TPUEmbedding tells them by the device that their tensors are placed on.
-There is none here, so tensors say that they are placed on one; they lie where they
-always do.
+A TPUStrategy copies data to its TPU, and data there cannot be enqueued. TensorFlow's
+TPUEmbedding recognizes such data by the device of their tensors, and refuses them. Here
+there is no TPU. The tensors get the name of a TPU core as their device, so that the
+check is the same, but they stay in the memory of the CPU.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ Distributed: TypeAlias = tf.distribute.DistributedDataset
 
 
 def fetched(dataset: Distributed) -> Distributed:
-    """A distributed data set whose elements, in functions, are placed on the core."""
+    """Makes a data set place its elements on the TPU core, within functions.
+
+    It changes the class of `dataset`.
+    """
     dataset.__class__ = _fetching(dataset.__class__)
     return dataset
 
 
 @cache
 def _fetching(kind: Any) -> type:
-    """A class of distributed data sets with iterators of the kind below."""
+    """A subclass of `kind` whose iterators are _FetchedIterator."""
 
     def iterate(self: Distributed) -> object:
         iterator = kind.__iter__(self)
@@ -57,7 +61,7 @@ class _FetchedIterator(input_lib.DistributedIterator):  # type: ignore[misc]
 
 
 class _FetchedIteratorSpec(input_lib.DistributedIteratorSpec):  # type: ignore[misc]
-    """Of such an iterator as it reaches a `tf.function`."""
+    """The type of a _FetchedIterator that is an argument of a `tf.function`."""
 
     @property
     def value_type(self) -> type:

@@ -1,8 +1,9 @@
-"""Hosts: processes that share the tables' rows, tasks of a cluster of TensorFlow's.
+"""Hosts: processes that share the rows of tables, the tasks of a TensorFlow cluster.
 
-Each process is a client of its own, as under MultiWorkerMirroredStrategy, whose parts
-these are: its servers carry what hosts tell each other, its collectives sum gradients
-of variables. The engine of a process keeps a shard of every table (hosts.cc).
+Each process runs its own client program, as under MultiWorkerMirroredStrategy. Parts of
+that strategy are used: its servers carry the messages between hosts, and its
+collectives sum the gradients of variables. The engine of each process has a shard of
+every table (hosts.cc).
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from opwright_runtime.embedding.cluster_addresses import warn_of_public_addresse
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
 Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
-_CALLER = 4  # Of software_strategy, seen from Host's constructor.
-_GROUPS = 1000  # Of collectives that a strategy may have; it has a few.
-# What the library counts, in its order.
+# The stacklevel of a warning from Host's constructor that shows the caller of
+# software_strategy.
+_CALLER = 4
+# How many group keys of collectives each strategy may use. It uses only a few.
+_GROUPS = 1000
+# The counters of the native library, in the order in which it returns them.
 _SENT = (
     *("counts", "ids", "rows", "gradients", "tables", "errors", "configurations"),
     "messages",
@@ -52,8 +56,8 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         self._strict = strict
         self._std_server_started = _Cluster.server_started
         _configure_heartbeats(resolver, timeout)
-        # Collectives of one group keep their shapes: a strategy that comes later in the
-        # program has groups of its own.
+        # TensorFlow keeps the shapes of the collectives of a group key. A later
+        # strategy of the program has other shapes, so it gets group keys of its own.
         strategy._collective_key_base = _Cluster.strategies * _GROUPS
         _Cluster.strategies += 1
         try:
@@ -72,7 +76,8 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
                 "for devices"
             ) from error
         if not _Cluster.server_started:
-            # Hosts ask each other whether they live, but not once TensorFlow goes.
+            # Hosts send each other heartbeats through TensorFlow's server. They must
+            # stop before TensorFlow is shut down.
             atexit.register(forget_hosts)
         _Cluster.server_started = True
         native.library().opwright_embedding_set_hosts(
@@ -86,26 +91,27 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         destinations: object,
         options: object,
     ) -> object:
-        # As TPUStrategy, of which Keras 3 requests the mean of all of a batch.
+        # TPUStrategy also returns such values unchanged. Keras 3 asks it to reduce the
+        # logs of a whole batch, a dict or tuple, to their mean.
         if reduce_op == tf.distribute.ReduceOp.MEAN and isinstance(value, dict | tuple):
             return value
         return super()._reduce_to(reduce_op, value, destinations, options)
 
 
 def meet(strategy: tf.distribute.Strategy) -> None:
-    """Waits for all hosts: they know each other's devices from then on."""
+    """Waits for all hosts. Afterwards each host has the list of the others' devices."""
     strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
 
 
 class _Cluster:
-    """What is once in a process."""
+    """State of the process, which all its strategies share."""
 
     server_started = False
     strategies = 0
 
 
 def _tasks(resolver: Resolver) -> tuple[list[str], int]:
-    """All hosts by the names of their tasks, and which of them this process is."""
+    """The task names of all hosts, and the index of this process in that list."""
     spec = resolver.cluster_spec()
     job, task = resolver.task_type, resolver.task_id
     if not spec.as_dict() or job is None or task is None:
@@ -137,7 +143,10 @@ def _addresses(resolver: Resolver) -> list[str]:
 
 
 def _configure_heartbeats(resolver: Resolver, timeout: float) -> None:
-    """TensorFlow's own heartbeats of its tasks, with the timeout of the exchanges."""
+    """Configures the heartbeats of TensorFlow's tasks.
+
+    Their timeout is that of the messages between hosts.
+    """
     current = context.context()
     if current.coordination_service is not None:
         return
@@ -155,18 +164,19 @@ def _configure_heartbeats(resolver: Resolver, timeout: float) -> None:
 
 
 def _of_the_function_around(graph: Any, *args: object, **kwargs: object) -> object:
-    """What is known only when a function is called, for a branch or loop in it.
+    """Captures a value that is known only when the enclosing function is called.
 
-    A collective's number is of that kind. TensorFlow passes it from a function to its
-    caller, and drops it in a branch or loop between the two: "You must feed a value for
-    placeholder". Keras 3 compiles several steps an execution to a function in a branch
-    in a loop.
+    The instance key of a collective is such a value. TensorFlow passes it from a
+    function to its caller. In a branch or loop between the two it loses the value, with
+    the error "You must feed a value for placeholder". Here the graph of the branch or
+    loop takes the value from the graph around it. Keras 3 needs this: with several
+    steps per execution it calls a function in a branch in a loop.
     """
     return graph.outer_graph.capture_call_time_value(*args, **kwargs)
 
 
 class OneHost(distribute_lib.Strategy):  # type: ignore[misc]
-    """A strategy as it is in this process alone."""
+    """A view of a strategy that has only the replicas of this process."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._extended = strategy.extended
@@ -177,18 +187,18 @@ class OneHost(distribute_lib.Strategy):  # type: ignore[misc]
 
 
 def forget_hosts() -> None:
-    """Tables are this process's own again."""
+    """Ends the cluster: from now on tables belong to this process alone."""
     native.library().opwright_embedding_set_hosts(b"", 0, 0.0)
 
 
 def embedding_bytes_sent() -> dict[str, int]:
-    """What this host has sent to others for the embedding tables in use.
+    """How many bytes this host has sent to others for the embedding tables in use.
 
     Returns:
-        bytes by kind, and the number of `messages`. The kinds: `counts` of ids, `ids`,
-        `rows`, `gradients`, `tables` that were read, `errors` that refused a batch, and
-        `configurations` that are compared before the first step. All are 0 where one
-        host has the tables.
+        bytes by kind, and the number of `messages`. The kinds are: `counts` of ids,
+        `ids`, `rows`, `gradients`, `tables` that were read, `errors` that refused a
+        batch, and `configurations` that are compared before the first step. All are 0
+        if there is only one host.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

@@ -1,7 +1,8 @@
-"""Layers of libraries that have a TPUEmbedding: Keras saves the tables with them.
+"""Makes Keras save the tables of layers of other libraries that have a TPUEmbedding.
 
-A layer's tables are no variables of Keras, which would save the model without them.
-Neither library is imported here: a layer that makes a TPUEmbedding has done so.
+Such a layer's tables are not variables of Keras, so Keras would save the model without
+them. This module imports neither library. When a layer creates a TPUEmbedding, its
+library is already imported.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ _LAYERS = {
     "keras_rs": "layers.DistributedEmbedding",
     "tensorflow_recommenders": "layers.embedding.TPUEmbedding",
 }
-# What writes the old files of HDF5, without the method of a layer that saves it.
+# The modules that write the legacy HDF5 format. They do not call the layer's method
+# `save_own_variables`, so tables would be missing.
 _H5_WRITERS = (
     "keras.src.legacy.saving.legacy_h5_format",
     "tf_keras.src.saving.legacy.hdf5_format",
 )
-_KEY = "tables"  # What the keys of tables and slots begin with; others are numbers.
+# The prefix of the keys of tables and slots. The keys of other variables are numbers.
+_KEY = "tables"
 
 
 def adapt_layers() -> None:
-    """Layers of the libraries that are imported are as this module says."""
+    """Wraps the methods of the layers of those libraries that are imported."""
     for module, path in _LAYERS.items():
         layer: Layer = sys.modules.get(module)
         for name in path.split("."):
@@ -85,7 +88,8 @@ def _wrapped(original: Method, method: Method) -> Method:
     return call
 
 
-# Each is a method of the layer, and takes the library's own besides.
+# Each of these functions replaces the layer's method of the same name. `original` is
+# the method of the library.
 
 
 def save_own_variables(self: Layer, original: Method, store: Any) -> None:
@@ -97,7 +101,7 @@ def save_own_variables(self: Layer, original: Method, store: Any) -> None:
 
 
 def load_own_variables(self: Layer, original: Method, store: Any) -> None:
-    """Takes everything, or raises and leaves the tables as they are."""
+    """Loads all tables and slots. If it raises an error, no table has changed."""
     tables = self._tpu_embedding
     if not tables._built:
         raise ValueError(
@@ -123,13 +127,16 @@ def load_own_variables(self: Layer, original: Method, store: Any) -> None:
 
 
 def _sparsecore_get_embedding_tables(self: Layer, original: Method) -> dict[str, Any]:
-    del original  # It is for TPUEmbeddingV2.
+    del original  # It works with TPUEmbeddingV2 only.
     configured = self._tpu_embedding._table_config
     return {one.name: table(one.name).rows for one in configured}
 
 
 def _parts(tables: Any) -> Iterator[tuple[str, Any]]:
-    """The host's copies of tables and slots, by the keys that they are saved with."""
+    """The variables of tables and slots, with the keys under which they are saved.
+
+    The variables are the copies of the tables on the host.
+    """
     for index, config in enumerate(tables._table_config):
         for slot, variable in sorted(tables._variables[config.name].items()):
             yield f"{_KEY}.{index}.{slot}", variable.variables[0]

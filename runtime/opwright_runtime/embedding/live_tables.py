@@ -1,4 +1,4 @@
-"""Live tables, to be looked at while a program trains them."""
+"""Copies of tables, for inspection while a program trains them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def table(name: str) -> LiveTable:
     """A copy of a table and its slots as they are, after every update sent so far.
 
     Args:
-        name: of the `TableConfig` or `EmbeddingTable`. A `TableConfig` that was made
-            without one is `table_0`, `table_1`, ... in the order of features.
+        name: the name of the `TableConfig` or `EmbeddingTable`. A `TableConfig` without
+            a name is called `table_0`, `table_1`, ... in the order of features.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -59,7 +59,7 @@ def table(name: str) -> LiveTable:
 
 
 def _slots(parameters: Any) -> list[str]:
-    """In the order of the ops that retrieve them."""
+    """The names of an optimizer's slots, in the order of the retrieve op's outputs."""
     field = optimizer_field(parameters)
     traits = {one["field"]: one for one in native.embedding_optimizers()}
     if field != "user_defined_program":

@@ -1,4 +1,4 @@
-"""Lookups that are no part of a step: to serve, evaluate, see what was learned."""
+"""Lookups outside training steps: for serving, for evaluation, to inspect tables."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _COMBINERS = frozenset(get_args(Combiner))
 _NO_SPLITS = np.zeros(0, np.int32)
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
-# Python's functions for the capsules in which DLPack's tensors travel.
+# Functions of Python's C API for the capsules that carry DLPack tensors.
 _POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _CAPSULE = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 )(("PyCapsule_New", ctypes.pythonapi))
-_NAME = b"dltensor"  # A capsule has its address.
+_NAME = b"dltensor"  # A capsule keeps this pointer, so the bytes must stay alive.
 
 
 def embedding_lookup(
@@ -48,27 +48,28 @@ def embedding_lookup(
 ) -> Output[TFloat32]:
     """The embeddings of samples, in the tables as they are now.
 
-    It is one op, and none at all in an eager call with tensors. It bypasses the queues
-    of steps: it enqueues nothing, trains nothing, takes any number of samples, and
-    comes after every update that was sent before. Ids come in one piece, as FBGEMM and
-    torchrec pack them: those of the configuration's first feature, sample after sample,
-    then those of the next one. Bag b, of feature
-    `b // samples` and sample `b % samples`, has the ids from `row_splits[b]` up to
-    `row_splits[b + 1]`.
+    In a function or a graph it is one op. An eager call with tensors runs no op at all.
+    It does not use the queues of training steps: it enqueues nothing, trains nothing,
+    and takes any number of samples. It sees every update that was sent before. All ids
+    are in one tensor, packed as in FBGEMM and torchrec: first the ids of the
+    configuration's first feature, sample after sample, then those of the next feature.
+    Bag b belongs to feature `b // samples` and sample `b % samples`. It has the ids
+    from `row_splits[b]` up to `row_splits[b + 1]`.
 
     Args:
         ids: int32 or int64, [ids]: rows of each feature's table.
         row_splits: int32 or int64, [features * samples + 1], from 0 to the number of
             ids, not descending. None: one id a bag.
         weights: float32, [ids], by which rows are multiplied. None: ones.
-        combiners: by table, in the order of the configuration: what is made of a bag's
-            rows, their sum, their mean over the weights, or the sum divided by the root
-            of the sum of squared weights. An empty bag gives zeros. None: sums.
+        combiners: how the rows of a bag are combined, for each table in the order of
+            the configuration: their sum, their mean over the weights, or the sum
+            divided by the root of the sum of squared weights. An empty bag gives zeros.
+            If empty, all tables use sums.
 
     Returns:
         [samples, columns], float32: the features side by side, each as wide as its
         table's dimension; `tf.split(embeddings, dimensions, axis=1)` parts them.
-        Nothing is differentiated: what is trained is enqueued.
+        The result has no gradient. Training goes through `enqueue` instead.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -82,7 +83,9 @@ def embedding_lookup(
         try:
             at_once = _find_at_once(ids, row_splits, weights, combiners)
         except Exception:
-            at_once = None  # It only reads. The op takes all else, or says why not.
+            # The attempt changes nothing. The op below accepts other arguments, or
+            # raises an error that explains the problem.
+            at_once = None
         if at_once is not None:
             return at_once
     if graphs.stack and in_xla_context(ops.get_default_graph()):
@@ -106,10 +109,11 @@ def _find_at_once(
     weights: object | None,
     combiners: Sequence[str],
 ) -> Output[TFloat32] | None:
-    """What the library finds by itself; None, or an error, where that takes an op.
+    """Looks up by a direct call of the native library. None: the op is needed.
 
-    An op of TensorFlow's is a function to it, and takes as long as one: longer than a
-    small lookup, and more so if a large one has been through the caches.
+    This avoids the overhead of running a TensorFlow op, which takes longer than a small
+    lookup. After a large lookup the overhead is greater, because the CPU caches no
+    longer contain TensorFlow's code and data.
 
     Raises:
         Exception: an argument is no eager tensor, or something else is unusual.
@@ -118,10 +122,10 @@ def _find_at_once(
     executor = pywrap_tfe.TFE_ContextGetExecutorForThread(handle)
     waits = pywrap_tfe.TFE_ExecutorIsAsync(executor)
     pywrap_tfe.TFE_DeleteExecutor(executor)
-    # Steps before this may not have been run.
+    # An asynchronous executor may not have run earlier steps yet.
     if waits or not _COMBINERS.issuperset(combiners):
         return None
-    # The capsules keep the tensors.
+    # The capsules keep the tensors alive during the call.
     to_dlpack = pywrap_tfe.TFE_ToDlpackCapsule
     of_ids, of_splits, of_weights = to_dlpack(ids), None, None
     splits_at = weights_at = None

@@ -1,7 +1,7 @@
-"""Optimizers of embedding tables beyond those that TensorFlow has classes for.
+"""Optimizers of embedding tables for which TensorFlow has no class.
 
-Each goes where `tf.tpu.experimental.embedding.SGD` goes: into a `TPUEmbedding`, a
-`TableConfig`, an `EmbeddingTable`. Their rules are in docs/embedding_ops.md.
+Use them like `tf.tpu.experimental.embedding.SGD`, as the optimizer of a `TPUEmbedding`,
+a `TableConfig` or an `EmbeddingTable`. docs/embedding_ops.md has their update rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LearningRate: TypeAlias = float | Rate
 
 
 class OptimizerLike(Protocol):
-    """What TensorFlow's optimizers of embedding tables have, and those here."""
+    """The common attributes of TensorFlow's embedding optimizers and of opwright's."""
 
     learning_rate: LearningRate
     clip_weight_min: float | None
@@ -54,20 +54,22 @@ class OptimizerLike(Protocol):
 
 
 class Common(TypedDict, total=False):
-    """What every optimizer takes, as `tf.tpu.experimental.embedding.SGD` does.
+    """Arguments of all optimizers, the same as `tf.tpu.experimental.embedding.SGD` has.
 
     Attributes:
-        use_gradient_accumulation: whether the gradients of a row are summed over the
-            batch before one update (the default), or each makes an update of its own.
+        use_gradient_accumulation: True (the default): the gradients of a row are summed
+            over the batch, and the row is updated once. False: each gradient updates
+            the row by itself.
         clip_weight_min: least weight after an update; None is no bound.
         clip_weight_max: greatest weight after an update; None is no bound.
-        weight_decay_factor: part of a weight that each of its updates takes off.
-        multiply_weight_decay_factor_by_learning_rate: whether that part is times the
-            learning rate.
-        clipvalue: bounds of a gradient, before all else: x for (-x, x), or a pair, in
-            which None is no bound. Only with use_gradient_accumulation.
-        low_dimensional_packing_status: how a TPU lays out narrow tables; here they lie
-            as others do.
+        weight_decay_factor: each update first subtracts the weight times this factor.
+        multiply_weight_decay_factor_by_learning_rate: whether the subtracted value is
+            also multiplied by the learning rate.
+        clipvalue: bounds of a gradient: x for (-x, x), or a pair, in which None is no
+            bound. Gradients are clipped before anything else. It requires
+            use_gradient_accumulation.
+        low_dimensional_packing_status: the layout of narrow tables on a TPU. It has no
+            effect here.
     """
 
     use_gradient_accumulation: bool
@@ -85,7 +87,7 @@ _SWITCHES = ("use_nesterov", "use_non_lazy_lion")
 
 
 def _check_hyperparameter(optimizer: str, name: str, value: object) -> None:
-    """By the bounds that the native library has for it when tables are configured."""
+    """Checks a hyperparameter against the same bounds as the native library does."""
     if name in _SWITCHES:
         wanted = None if isinstance(value, bool) else "a bool"
     elif (
@@ -103,21 +105,22 @@ def _check_hyperparameter(optimizer: str, name: str, value: object) -> None:
 
 
 _PROGRAM = "opwright."
-"""What the name of a user-defined program begins with that stands for an optimizer."""
+"""The prefix of the names of user-defined programs that stand for optimizers."""
 
 
 def optimizer_field(parameters: Untyped) -> str:
-    """Which optimizer an OptimizationParameters is for, by its name in the registry."""
+    """The name in the optimizer registry of the optimizer in OptimizationParameters."""
     field: str = parameters.WhichOneof("parameters")
     program: str = parameters.user_defined_program.program.name
     return program.removeprefix(_PROGRAM) if program.startswith(_PROGRAM) else field
 
 
 class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
-    """Base of the optimizers here: a rule by its name in the optimizer registry.
+    """Base class of the optimizers in this module. FIELD is a name in the registry.
 
-    Where OptimizationParameters has no field of this name, the rule is a user-defined
-    program called `opwright.` and the name, with the hyperparameters as its attributes.
+    If OptimizationParameters has no field of that name, the optimizer is encoded as a
+    user-defined program. The program is named `opwright.` plus the name, and has the
+    hyperparameters as its attributes.
     """
 
     FIELD: ClassVar[str]
@@ -149,7 +152,8 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
             **common,
         }
         super().__init__(learning_rate, **common)
-        # As pairs: optimizers are compared and hashed by their attributes.
+        # A tuple of pairs, because optimizers are compared and hashed by their
+        # attributes, and a dict is not hashable.
         self.hyperparameters = tuple(hyperparameters.items())
         self.initial = tuple(initial.get(slot, 0.0) for slot in self.SLOTS)
 
@@ -188,14 +192,16 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
         )
 
     def _op(self, verb: str) -> Callable[..., object] | None:
-        """TensorFlow's, if it has one for this optimizer."""
+        """TensorFlow's op that loads or retrieves tables of this optimizer, if any."""
         name = f"{verb}_tpu_embedding_{self.FIELD}_parameters"
         op: Callable[..., object] | None = getattr(gen_tpu_ops, name, None)
         return op
 
 
-def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Untyped) -> tf.Variable:
-    """Makes [rows, 1] of a slot, where TensorFlow would make [rows, dimension]."""
+def _one_column(
+    next_creator: Callable[..., tf.Variable], **kwargs: Untyped
+) -> tf.Variable:
+    """Creates a slot of shape [rows, 1] in place of TensorFlow's [rows, dimension]."""
     initial = kwargs["initial_value"]
     shape = (kwargs["shape"][0], 1)
     kwargs["initial_value"] = functools.partial(initial.func, shape, **initial.keywords)
@@ -203,9 +209,16 @@ def _one_column(next_creator: Callable[..., tf.Variable], **kwargs: Untyped) -> 
 
 
 def load_table(
-    slots: tuple[str, ...], *, parameters: tf.Tensor, config: str | None, **rest: Untyped
+    slots: tuple[str, ...],
+    *,
+    parameters: tf.Tensor,
+    config: str | None,
+    **rest: Untyped,
 ) -> object:
-    """Loads a table of any optimizer: what `LoadTPUEmbedding...Parameters` takes."""
+    """Loads a table of any optimizer.
+
+    The keyword arguments are those of an op `LoadTPUEmbedding...Parameters`.
+    """
     values = [rest.pop(slot) for slot in slots]
     return native.ops().opwright_load_embedding_table(
         parameters=parameters, slots=values, config=config, **rest
@@ -219,7 +232,7 @@ def retrieve_table(slots: int, **arguments: Untyped) -> tuple[tf.Tensor, ...]:
 
 
 def optimizer_wanted(optimizer: object) -> str | None:
-    """What it must be, if it is no optimizer of embedding tables."""
+    """None for an optimizer of embedding tables, otherwise a text: what is allowed."""
     wanted = "one of tf.tpu.experimental.embedding or of opwright.tpu"
     if isinstance(optimizer, type):
         return f"{wanted}, an instance: {optimizer.__name__}(...)"
@@ -231,7 +244,7 @@ def optimizer_wanted(optimizer: object) -> str | None:
 
 
 def rate_wanted(rate: object) -> str | None:
-    """What it must be, if it is no learning rate."""
+    """None for a valid learning rate, otherwise a text that says what is allowed."""
     if callable(rate):
         try:
             inspect.signature(rate).bind()
@@ -240,7 +253,7 @@ def rate_wanted(rate: object) -> str | None:
                 "a function without arguments: of a schedule, lambda: schedule(step) "
                 "with a tf.Variable that counts steps"
             )
-        except ValueError:  # It does not tell its arguments.
+        except ValueError:  # Python cannot determine the callable's arguments.
             return None
         return None
     if isinstance(rate, bool) or not isinstance(rate, Real) or not math.isfinite(rate):
@@ -299,7 +312,7 @@ class RMSProp(EmbeddingOptimizer):
 
 
 class CenteredRMSProp(EmbeddingOptimizer):
-    """RMSProp by the variance of gradients in place of their squares' mean.
+    """RMSProp that divides by the root of the gradients' variance.
 
     Args:
         learning_rate: constant, or a function that returns it.
@@ -388,9 +401,10 @@ class FrequencyEstimator(EmbeddingOptimizer):
         step: a function that returns the number of the current step, which reaches the
             engine in the place of a learning rate.
         tau: how fast an estimate follows, between 0 and 1.
-        max_delta: the most steps that one observation counts for.
-        outlier_threshold: an observation of so many times the estimate replaces it.
-        weight_exponent: part of the configuration; no effect here.
+        max_delta: the upper limit of the steps of one observation.
+        outlier_threshold: an observation that is more than this many times the estimate
+            replaces the estimate.
+        weight_exponent: part of the configuration; it has no effect here.
         common: as `Common` describes.
     """
 
@@ -424,8 +438,8 @@ class ProximalYogi(EmbeddingOptimizer):
     """Yogi with a proximal step for L1 and L2 regularization.
 
     Args:
-        learning_rate: constant, or a function that returns it; bias correction, as for
-            Adam, is its affair.
+        learning_rate: constant, or a function that returns it. As with Adam, the
+            function must include the bias correction.
         l1: strength of L1 regularization.
         l2: strength of L2 regularization.
         beta1: decay of the mean of gradients.
@@ -461,7 +475,7 @@ class Lion(EmbeddingOptimizer):
         learning_rate: constant, or a function that returns it.
         beta1: weight of the momentum against the gradient in an update.
         beta2: decay of the momentum.
-        use_non_lazy_lion: whether rows without a gradient move, too.
+        use_non_lazy_lion: whether rows without a gradient are updated, too.
         common: as `Common` describes.
     """
 

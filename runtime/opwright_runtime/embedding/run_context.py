@@ -1,4 +1,7 @@
-"""What `strategy.run` traces under, so that TensorFlow checks it as a TPU's program."""
+"""The control flow context of `strategy.run`.
+
+In it, TensorFlow applies the same checks as to a program for a TPU.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
 
 
 def jit_compile_error(what: str) -> NotImplementedError:
-    """Says how to write a step that was put into a function which XLA compiles."""
+    """The error for a step in a function that XLA compiles. Its text names a remedy."""
     return NotImplementedError(
         f"{what} stands in a tf.function with jit_compile=True. On a TPU the whole "
         "step is compiled; here the tables lie beside the program, and XLA cannot "
@@ -34,17 +37,17 @@ def jit_compile_error(what: str) -> NotImplementedError:
 
 
 class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
-    """Sees each op that `strategy.run` traces, and leaves it where it is.
+    """The control flow context in which `strategy.run` traces ops.
 
-    An op belongs to the context around this one: control dependencies, gradients and
-    loops are those of a program without it. By the base class TPUEmbedding knows that
-    it is called for one replica, not for all of them.
+    It passes each op to the context around it. Control dependencies, gradients and
+    loops are therefore the same as without it. TPUEmbedding looks for this base class:
+    inside such a context it is called for one replica, outside for all of them.
 
     Attributes:
         strict: whether TPUEmbedding refuses here what it refuses on a TPU.
     """
 
-    # The parts of the base class that are not about TPUs.
+    # The parts of the base class that have nothing to do with TPUs.
     _context: Any = control_flow.ControlFlowContext
     outer_context: Any
 
@@ -52,7 +55,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self._context.__init__(self)
         self.strict = strict
         self._in_xla = in_xla_context(ops.get_default_graph())
-        # TensorFlow counts the parts that it leaves to the host here.
+        # TensorFlow counts the parts of a program that run outside compilation here.
         self._outside_compilation_counter = 0
 
     def AddOp(self, op: tf.Operation) -> None:
@@ -87,7 +90,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         return False
 
     def _EnterOutsideCompilationScope(self, *args: object, **kwargs: object) -> None:
-        """Nothing is compiled, so nothing lies outside."""
+        """Does nothing: no part is compiled, so none is outside compilation."""
 
     def _ExitOutsideCompilationScope(self) -> None: ...
 
@@ -104,7 +107,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
 
 
 def enclosing_run() -> Run | None:
-    """What is traced or run in this thread is a part of this `strategy.run`, if any."""
+    """The context of the `strategy.run` that this thread is in, or None."""
     graph = ops.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()
@@ -120,10 +123,10 @@ def enclosing_run() -> Run | None:
 def run_context(
     strict: bool, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Iterator[Arguments]:
-    """What is traced within is traced by `strategy.run`.
+    """Enters a `Run` context for the body of `strategy.run`.
 
-    Eagerly it is there for functions that are traced meanwhile. TensorFlow's checks are
-    not made for a session's graph, so nothing is strict there.
+    In an eager call it affects the functions that are traced during the call.
+    TensorFlow makes no checks in a session's graph, so the context is not strict there.
 
     Yields:
         The arguments for the function that `strategy.run` calls.
@@ -140,7 +143,7 @@ def run_context(
 
 
 def as_inputs(values: T) -> T:
-    """The same values, marked as those that `strategy.run` hands to its function."""
+    """Copies of the values, marked as inputs of the function of `strategy.run`."""
 
     def mark(value: object) -> object:
         if not isinstance(value, tf.Tensor) or isinstance(value, ops.EagerTensor):

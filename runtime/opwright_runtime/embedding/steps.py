@@ -1,4 +1,4 @@
-"""Steps of training: which of them count, and what becomes of those that fail."""
+"""Training steps: how many were completed, and how to undo those that fail."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _thread = threading.local()
 
 @contextmanager
 def embedding_step() -> Iterator[None]:
-    """A step of several calls, which stand or fall together.
+    """Makes one step of several calls: if one of them fails, all are undone.
 
-    What a call of one `tf.function` or session has begun with TPU embeddings is undone
-    by itself when the call fails. A step that enqueues in one call and trains in
-    another, or that runs its ops eagerly, is one step only to its program, which says
-    so::
+    If one call of a `tf.function` or session fails, what it began with TPU embeddings
+    is undone without this. Some steps consist of several calls: they enqueue in one
+    call and train in another, or run their ops eagerly. Put such a step into a block::
 
         with tpu.embedding_step():
             embedding.enqueue(features, training=True)
             strategy.run(train)
 
-    When an exception leaves the block, batches that it enqueued are dropped, and so are
-    those that it received without sending their gradients: the next step gets its own.
-    Gradients that all cores have sent stay, and update the tables.
+    When an exception leaves the block, the batches that it enqueued are dropped. So are
+    those that it received and whose gradients it did not send. The next step therefore
+    gets its own batches. Gradients that all cores have sent stay, and update the
+    tables.
 
-    A step is what its thread does until it is left, so asyncio's tasks, which share a
-    thread, must not be in one at once. Steps may nest; an inner one that fails alone
-    undoes what is its own.
+    All that the thread does within the block belongs to the step. Tasks of asyncio
+    share a thread, so no two of them may be in such a block at once. Blocks may be
+    nested. If only an inner block fails, only what it did itself is undone.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -65,10 +65,10 @@ def in_embedding_step() -> bool:
 
 
 def in_step_of_this_thread(fn: Callable[..., T]) -> Callable[..., T]:
-    """The same function, for another thread that is waited for.
+    """A version of `fn` for another thread, for which the calling thread waits.
 
-    What it runs eagerly belongs to the step that the calling thread is in, if any. Once
-    that thread has left the step, such ops are refused.
+    Ops that `fn` runs eagerly belong to the `embedding_step` that the calling thread is
+    in, if any. After that thread has left the step, such ops raise an error.
     """
     library = native.library()
     step = library.opwright_embedding_step_of_thread()
@@ -88,10 +88,10 @@ def in_step_of_this_thread(fn: Callable[..., T]) -> Callable[..., T]:
 def embedding_step_count() -> int:
     """How many training steps have updated the embedding tables.
 
-    A step counts once all cores have sent its gradients. Where lookups overlap with
-    updates, the last one may not have reached the tables yet. It reaches them before
-    they are next read, saved or looked up without overlap. A step that failed before
-    that is never seen in the tables, and does not count.
+    A step counts once all cores have sent its gradients. If lookups overlap with
+    updates, the last update may not be in the tables yet. It is applied before the
+    tables are next read, saved or looked up without overlap. A step that fails before
+    its update is applied never changes the tables, and does not count.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -101,11 +101,11 @@ def embedding_step_count() -> int:
 
 
 def drop_embedding_batches() -> int:
-    """Drops batches that are enqueued, and those received without gradients so far.
+    """Drops enqueued batches, and received ones whose gradients are not sent yet.
 
-    It is for programs that catch an exception, and go on, without `embedding_step`.
-    What belongs to runs that have not ended stays, and so do the tables and complete
-    steps.
+    It is for programs that catch an exception and continue, and that do not use
+    `embedding_step`. Batches of calls that are still running are not dropped. The
+    tables and complete steps do not change.
 
     Returns:
         How many batches were dropped, of all cores.
@@ -118,12 +118,15 @@ def drop_embedding_batches() -> int:
 
 
 def drop_batches_of_failed_step() -> None:
-    """The same; the next op says so if it was more than a step has."""
+    """Drops the same batches as `drop_embedding_batches`.
+
+    If these are more batches than one step has, the next op raises an error.
+    """
     native.library().opwright_embedding_abandon(True)
 
 
 def _steps() -> list[object]:
-    """Those that this thread is in, the innermost last."""
+    """The embedding steps that this thread is in, the innermost last."""
     if not hasattr(_thread, "steps"):
         _thread.steps = []
     steps: list[object] = _thread.steps

@@ -33,11 +33,12 @@ from opwright_runtime.embedding.tpu_system import OneCore
 class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
     """A `tf.distribute.TPUStrategy` whose cores are this machine's CPU, or a GPU.
 
-    With one core functions run as they are; with several they run once for each, in one
-    graph. With several hosts each has one core. Nothing is compiled with XLA.
+    With one core, `run` calls a function once. With several cores, `run` calls it once
+    for each core, within one graph. In a cluster, each host has one core. XLA compiles
+    nothing.
     """
 
-    _collective_key_base = 0  # What the parts of other strategies look for.
+    _collective_key_base = 0  # Mirrored and collective strategies read it.
 
     def __init__(
         self,
@@ -66,24 +67,25 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
     ) -> Any:
         """Calls `fn` in each replica's context, on the strategy's device.
 
-        Eagerly it is one step. When `fn` raises, batches that are enqueued are dropped,
-        and so are those that were received without sending their gradients; where that
-        is more than a step has, the next op is refused and says so. Within
-        `embedding_step` only what belongs to the step is dropped.
+        An eager call is one step. If `fn` raises an exception, two kinds of batches are
+        dropped: those that are still enqueued, and those that were received and whose
+        gradients were not sent. If these are more batches than one step has, the next
+        op of TPU embeddings raises an error that says so. Within `embedding_step`, only
+        the batches of that step are dropped.
 
         Args:
-            fn: what to call; a `tf.function` traces as it does elsewhere.
+            fn: the function to call. A `tf.function` is traced as usual.
             args: its arguments.
-            kwargs: its keyword arguments. Of a `tf.distribute.DistributedValues` in
-                these two, each replica gets its own.
-            options: taken, and of no effect: they are about XLA.
+            kwargs: its keyword arguments. If `args` or `kwargs` contain a
+                `tf.distribute.DistributedValues`, each replica gets its own value.
+            options: ignored, because they concern XLA.
 
         Returns:
-            What `fn` returns; with several cores, of each tensor the `PerReplica` of
-            theirs.
+            What `fn` returns. With several cores, each tensor is a `PerReplica` of the
+            tensors of all cores.
 
         Raises:
-            NotImplementedError: ops of TPU embeddings, here or in `fn`, stand in a
+            NotImplementedError: ops of TPU embeddings, here or in `fn`, are in a
                 function with `jit_compile=True`.
         """
         if tf.inside_function() or in_embedding_step():
@@ -104,8 +106,8 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         try:
             return distribute_lib.Strategy.run(self, fn, args, kwargs)
         except (tf.errors.InvalidArgumentError, RuntimeError) as error:
-            # XLA found an op of ours; or TensorFlow found enqueue in a function, to
-            # which Keras 2 compiles a step.
+            # Either XLA found one of opwright's ops, or TensorFlow found an enqueue op
+            # in a function. Keras 2 compiles a training step to such a function.
             said = str(error)
             in_xla = "XLA_CPU_JIT" in said and "TPUEmbedding" in said
             within = getattr(fn, "_jit_compile", False) and "TPUReplicate" in said
@@ -115,7 +117,10 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
 
 
 def _one_device_a_replica(name: str) -> Callable[..., Any]:
-    """A method of TPUStrategy's for replicas of several cores, which refuses."""
+    """Replaces a method of TPUStrategy that is for replicas of several cores.
+
+    The replacement raises NotImplementedError.
+    """
 
     def refuse(self: SoftwareTPUStrategy, *args: object, **kwargs: object) -> Any:
         raise NotImplementedError(
@@ -137,10 +142,10 @@ for _name in (
 
 
 def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
-    """Refuses arguments that tables on the GPU "/gpu:0" cannot have.
+    """Refuses arguments that do not work with tables on the GPU "/gpu:0".
 
-    TensorFlow puts the op that configures TPUs on the first GPU, as it does all that
-    have no device: with one GPU, that is the one.
+    TensorFlow places the op that configures TPUs on the first GPU, as it does all ops
+    without a device. Only with one visible GPU is this certain to be "/gpu:0".
     """
     if cores != 1:
         raise ValueError(

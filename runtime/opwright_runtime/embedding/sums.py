@@ -1,8 +1,8 @@
-"""Sums over cores whose values travel together.
+"""Sums over cores that send all values of a core in one message.
 
-TensorFlow sends each value to the core that sums, and each sum to all cores, in
-messages of their own: each wakes an executor. Here a core's values are one message,
-within which they are handed on without copies.
+TensorFlow sends each value in its own message to the core that sums, and each sum in
+its own message to all cores. Each message wakes an executor. Here all values of a core
+are one variant tensor, and so one message. The values are not copied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from opwright_runtime._internals import mirrored
 
 
 class SumsOnOneCore(tf.distribute.ReductionToOneDevice):  # type: ignore[misc]
-    """Sums of several values at once, each in the order of the cores."""
+    """Sums several values at once. Terms are added in the order of the cores."""
 
     def batch_reduce_implementation(
         self, reduce_op: Any, value_destination_pairs: Any, options: Any
     ) -> list[Any]:
         values = [value for value, _ in value_destination_pairs]
-        # What saves no message, or is no tensor on each core, goes TensorFlow's way.
+        # TensorFlow's implementation is used if this one would save no message, or if
+        # a value is not a tensor on each core.
         if (
             len(values) == 1
             or tf.executing_eagerly()

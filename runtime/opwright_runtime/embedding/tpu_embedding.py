@@ -1,7 +1,7 @@
-"""TensorFlow's TPUEmbedding under the strategies here: where it differs from a TPU's.
+"""Changes of TensorFlow's class TPUEmbedding under opwright's strategies.
 
-TensorFlow has no place to say so, and methods of the class are wrapped. Under any other
-strategy they are TensorFlow's own.
+TensorFlow has no interface for such changes, so methods of the class are wrapped. Under
+any other strategy the wrapped methods call TensorFlow's methods unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Method: TypeAlias = Callable[..., Any]
 
 
 def adapt_tpu_embedding() -> None:
-    """Every TPUEmbedding that is made under a strategy here is as this module says."""
+    """Wraps the methods of TPUEmbedding, for objects under opwright's strategies."""
     methods = (
         __init__,
         _create_config_proto,
@@ -44,7 +44,7 @@ def adapt_tpu_embedding() -> None:
 def _wrapped(original: Method, method: Method) -> Method:
     @functools.wraps(original)
     def call(self: TPUEmbedding, *args: Any, **kwargs: Any) -> Any:
-        # One that is being made does not have it yet.
+        # During `__init__` the object has no attribute `_strategy` yet.
         strategy = vars(self).get("_strategy") or tf.distribute.get_strategy()
         if isinstance(strategy.extended, TPUSystem):
             return method(self, functools.partial(original, self), *args, **kwargs)
@@ -53,7 +53,8 @@ def _wrapped(original: Method, method: Method) -> Method:
     return call
 
 
-# Each is a method of the class, and takes TensorFlow's own besides.
+# Each of these functions replaces the method of TPUEmbedding of the same name.
+# `original` is TensorFlow's method.
 
 
 def __init__(  # noqa: N807
@@ -68,12 +69,13 @@ def __init__(  # noqa: N807
     adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
     if isinstance(self._strategy.extended, Host):
-        # It would enqueue for all replicas, and this process has only its own.
+        # With the whole strategy, TPUEmbedding would enqueue for the replicas of all
+        # hosts. This process only has batches of its own replica.
         self._strategy = OneHost(self._strategy)
 
 
 def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
-    """A feature without a name has that of its place, the keys of its user's dict."""
+    """Names the features that have no name, by their paths in the feature config."""
     config = original()
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     for descriptor, (path, _) in zip(config.feature_descriptor, paths, strict=True):
@@ -99,7 +101,7 @@ def _check_output_shapes(
 def _raise_error_for_incorrect_control_flow_context(
     self: TPUEmbedding, original: Method
 ) -> bool:
-    """Whether it is called for one replica. If not, `enqueue` is for all cores."""
+    """Whether `enqueue` is called for one replica. Otherwise it is for all cores."""
     run = enclosing_run()
     in_run: bool = original() if run is None or run.strict else True
     return in_run and not _replicas_meet(self)
@@ -160,7 +162,7 @@ def apply_gradients(
 
 
 def _replicas_meet(self: TPUEmbedding) -> bool:
-    """Whether this is no core's program, but one for several: as in merge_call."""
+    """Whether the current code runs once for several cores, as in `merge_call`."""
     extended = self._strategy.extended
     return extended.num_replicas_per_host > 1 and (
         tf.distribute.in_cross_replica_context()
@@ -169,10 +171,10 @@ def _replicas_meet(self: TPUEmbedding) -> bool:
 
 
 def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
-    """Refuses a call for one core where several are, and it is in none's program.
+    """Refuses a call that is for one core, if it is outside any one core's program.
 
-    What has a name is checked when its function is called. Layers of Keras have one:
-    they are also called to see what shapes they return.
+    A call with a name is checked when its function runs. Layers of Keras pass a name.
+    Keras also calls them outside a core's program, to infer the shapes of outputs.
     """
     if name is None and _replicas_meet(self):
         raise RuntimeError(
@@ -186,7 +188,10 @@ def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
 def _of_a_replica(
     self: TPUEmbedding, what: str, values: Any, in_run: bool
 ) -> list[tuple[str, Any]]:
-    """The first core's values by their places: those of other cores are alike."""
+    """The values of the first core with their paths, for checks.
+
+    The values of the other cores have the same structure.
+    """
     _check_structure(what, self._feature_config, values)
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     found = []
@@ -230,7 +235,7 @@ def _check_structure(what: str, config: object, values: object) -> None:
 
 
 def _paths(structure: object) -> tuple[str, ...]:
-    """Where the leaves of a structure are, as `films/next`."""
+    """The paths of the leaves of a structure, such as `films/next`."""
     paths = (path for path, _ in nest.flatten_with_joined_string_paths(structure))
     return tuple(path or "a value without a name" for path in paths)
 

@@ -1,4 +1,4 @@
-"""What a strategy shows of itself to be taken for a TPU system."""
+"""The attributes and methods by which libraries take a strategy for a TPU system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Options: TypeAlias = tf.distribute.InputOptions | None
 
 
 class _HardwareFeature:
-    """What libraries ask before they choose between TPUEmbedding and later kinds."""
+    """The hardware feature by which libraries choose TPUEmbedding or TPUEmbeddingV2."""
 
     embedding_feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
 
@@ -30,18 +30,21 @@ class _HardwareFeature:
 
 
 def core_names(cores: int) -> tuple[str, ...]:
-    """What TPUEmbedding takes for the cores. There are no such devices: their ops are
-    placed where they have kernels, on the CPU or else on the one GPU."""
+    """The device names that TPUEmbedding uses for the cores.
+
+    No such devices exist. Soft placement puts their ops on a device with kernels for
+    them: the CPU, or the one GPU.
+    """
     return tuple(
         f"/job:localhost/replica:0/task:0/device:TPU:{core}" for core in range(cores)
     )
 
 
 class TPUSystem:
-    """What a TPU adds to a strategy's own extension: one host, and its TPU system."""
+    """A mixin for a strategy's extension, which adds the attributes of a TPU system."""
 
     num_hosts = 1
-    steps_per_run = 1  # Of a loop within the TPU; tf_keras reads it.
+    steps_per_run = 1  # The steps of a loop within the TPU. tf_keras reads it.
     tpu_hardware_feature = _HardwareFeature()
     _device_assignment = None
     _tpu_cluster_resolver = None
@@ -53,15 +56,15 @@ class TPUSystem:
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> Any:
-        """What `strategy.run` comes to, and older programs call themselves."""
+        """Runs `fn` on each core. `strategy.run` calls it, and so do older programs."""
         with run_context(self._strict, args, kwargs or {}) as (args, kwargs):
             return super().call_for_each_replica(fn, args, kwargs)  # type: ignore[misc]
 
     def _create_variable(
         self, next_creator: Callable[..., tf.Variable], **kwargs: object
     ) -> tf.Variable:
-        # As TPUStrategy: the next creator makes a variable that is not one of replicas.
-        # A table is no variable that another could be colocated with.
+        # TPUStrategy has the same argument: with it, the next creator makes a variable
+        # that is not mirrored. TPUEmbedding passes it for tables.
         if kwargs.pop("skip_mirrored_creator", False):
             return next_creator(**kwargs)
         made: tf.Variable = super()._create_variable(  # type: ignore[misc]
@@ -70,7 +73,8 @@ class TPUSystem:
         return made
 
     def _validate_colocate_with_variable(self, variable: tf.Variable) -> None:
-        # As TPUStrategy: also a table, with which slots are colocated.
+        # Like TPUStrategy, it also accepts a table, because slots are colocated with
+        # tables.
         tpu_strategy.TPUExtended._validate_colocate_with_variable(self, variable)
 
     def _experimental_distribute_dataset(
@@ -92,7 +96,7 @@ class TPUSystem:
     def _fetched(
         self, dataset: Distributed, element_spec: object, options: Options
     ) -> Distributed:
-        """Data go to the TPU where the program does not say otherwise."""
+        """Marks data as fetched to the TPU, unless the options turn that off."""
         fetches = not options or options.experimental_fetch_to_device
         if not self._strict or not fetches:
             return dataset
@@ -101,7 +105,7 @@ class TPUSystem:
 
 
 class OneCore(TPUSystem, one_device.OneDeviceExtended):  # type: ignore[misc]
-    """A device as it is. Variables and layers are plain ones."""
+    """A strategy's extension for one device. Variables and layers are plain ones."""
 
     num_replicas_per_host = 1
     worker_devices = core_names(1)
