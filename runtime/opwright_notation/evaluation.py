@@ -1,7 +1,8 @@
 """Evaluates shapes for the facts of a call.
 
-Names in an expression are attrs, values of inputs, or sizes that shapes define. None is
-an unknown value: of a size, of a row whose number of sizes is unknown, of a condition.
+Names in an expression are attrs, values of inputs, or sizes that shapes define. None
+stands for an unknown value: an unknown size, a row with an unknown number of sizes, or
+an unknown condition.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Tensor:
     index: int | None = None
 
     def words(self, axis: int | None) -> str:
-        """Its size at `axis`, or its number of dimensions, as text."""
+        """The tensor's size at `axis`, or its number of dimensions, as text."""
         if axis is None:
             rank = len(self.sizes)
             return "no dimensions" if not rank else count(rank, "dimension")
@@ -47,17 +48,17 @@ class Facts:
             None if its rank is unknown.
         values: known values of integer inputs: an integer or nested tuples of
             integers.
-        sizes: values of sizes and rows; by position if each tensor of a list has its
-            own.
-        labels: names of attrs and values in messages, if they differ.
+        sizes: values of sizes and rows. If each tensor of a list has its own value,
+            they are in a dict by the tensor's position.
+        labels: the names of attrs and values in messages, if they have other names.
     """
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     values: Mapping[str, object] = field(default_factory=dict)
     sizes: dict[str, object] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: The tensor and first axis that a size or row was read from. By name, and by
-    #: position if each tensor of a list has its own.
+    #: The tensor and the first axis from which a size or row was read. The key is the
+    #: name, and the position if each tensor of a list has its own value.
     origins: dict[tuple[str, int | None], tuple[Tensor, int]] = field(
         default_factory=dict
     )
@@ -84,12 +85,12 @@ def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset
 
 @dataclass
 class Evaluation:
-    """Evaluates expressions; None is an unknown value."""
+    """Evaluates expressions. None stands for an unknown value."""
 
     facts: Facts
     index: int | None
 
-    # Shapes.
+    # These methods evaluate shapes.
 
     def options(self, node: ast.expr) -> Iterator[ast.Tuple]:
         """The rows that a shape may be."""
@@ -127,27 +128,27 @@ class Evaluation:
                 row.append(self.dimension(element))
         return tuple(row)
 
-    # What a part of a shape is taken for.
+    # These methods evaluate a part of a shape as a size, a dimension or a row.
 
     def size(self, node: ast.expr) -> Size:
-        """Any integer."""
+        """The value of an expression as an integer, which may be negative."""
         found = self.value(node)
         if isinstance(found, tuple) and len(found) == 1:
             (found,) = found
         return found if isinstance(found, int) else None
 
     def dimension(self, node: ast.expr) -> Size:
-        """A size of a tensor."""
+        """The value of an expression as a size of a tensor, which is at least 0."""
         size = self.size(node)
         if size is None or size >= 0:
             return size
         if size == -1 and isinstance(node, (ast.Name, ast.Subscript)):
-            # In attrs and values, -1 is an unknown size.
+            # In attrs and values, -1 stands for an unknown size.
             return None
         raise MisfitError(f"{ast.unparse(node)} is {size}")
 
     def row(self, node: ast.expr) -> Sizes:
-        """A row of sizes; None if their number is unknown."""
+        """The value of an expression as a row of sizes; None if their number is unknown."""
         found = self.value(node)
         if isinstance(found, int):
             found = (found,)
@@ -157,7 +158,7 @@ class Evaluation:
             size if isinstance(size, int) and size >= 0 else None for size in found
         )
 
-    # Values of any kind.
+    # These methods evaluate expressions of any kind.
 
     def value(self, node: ast.expr) -> object:
         """The value of an expression; None if it is not known."""
@@ -220,7 +221,7 @@ class Evaluation:
                 if not COMPARISONS[type(op)].meaning(left, right):
                     return False
             except TypeError:
-                # A text has no order with a number, and no elements.
+                # A text and a number cannot be ordered, and a text has no elements.
                 return None
             left = right
         return True

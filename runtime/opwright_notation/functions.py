@@ -1,7 +1,8 @@
 """The functions and operators of the notation of shapes, each in one row of a table.
 
-A row says what a function takes and gives, what it means on sizes, when its result is
-unknown, and how it is spelled in C++, with the functions of `shapes.h`.
+A row has the kinds of a function's parameters and of its result, and its meaning for
+sizes. It also says when the result is unknown, and has its spelling in C++, which uses
+the functions of `shapes.h`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from opwright_notation.sizes import MisfitError, Size, Sizes, count, is_known
 
 
 class Kind(Enum):
-    """What a part of the notation is."""
+    """The kind of a part of the notation."""
 
     #: One size, or any integer.
     SIZE = "a size"
     #: A row of sizes.
     ROW = "a row of sizes"
-    #: True, false, a text, an attr's value: for conditions.
+    #: A value that only conditions use: true, false, a text, the value of an attr.
     FLAG = "a value for conditions"
     #: An attr that is a list of rows.
     ROWS = "a list of rows"
@@ -35,17 +36,19 @@ def _is_row(found: object) -> bool:
 
 
 class Parameter(Enum):
-    """How a function takes an argument, and what it needs to know of it.
+    """How a parameter of a function is evaluated, and whether it has to be known.
 
-    The integers of `KNOWN`, `INTEGER`, `INTEGERS` and `VALUE` may be negative, as axes
-    are. A negative size is unknown in an attr or a value, and else a contradiction.
+    The integers of `KNOWN`, `INTEGER`, `INTEGERS` and `VALUE` may be negative, such as
+    axes. In the others, a negative size in an attr or a value is an unknown size. Any
+    other negative size is an error.
     """
 
-    #: Integers.
+    #: Integers. KNOWN has to be known.
     KNOWN = Kind.SIZE, "size", is_known
     INTEGER = Kind.SIZE, "size", None
     SIZE = Kind.SIZE, "dimension", None
-    #: Rows: all of their sizes are known, or their number, or nothing.
+    #: Rows. All sizes of KNOWN_ROW have to be known. Of ROW, their number has to be
+    #: known. Of OPEN_ROW, nothing has to be known.
     KNOWN_ROW = Kind.ROW, "row", is_known
     ROW = Kind.ROW, "row", _is_row
     OPEN_ROW = Kind.ROW, "row", None
@@ -58,7 +61,7 @@ class Parameter(Enum):
         self.kind = kind
         #: The method of `evaluation.Evaluation` that evaluates the argument.
         self.evaluated = evaluated
-        #: Whether enough is known of the argument; else the result is unknown.
+        #: Whether the argument is known well enough. If not, the result is unknown.
         self.suffices = suffices or (lambda _: True)
 
 
@@ -67,9 +70,9 @@ class Function:
     """A function of the notation.
 
     Attributes:
-        meaning: the result for values of the arguments.
-        cxx: a format of its arguments in C++, which more arguments repeat; None: it
-            has no form in C++.
+        meaning: a Python function that computes the result from the arguments.
+        cxx: the format of a call in C++. For more arguments than it has, it is applied
+            again. None: the function has no form in C++.
         optional: how many of the last arguments may be left out.
     """
 
@@ -93,13 +96,13 @@ class Function:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator; `cxx` is a function or an operator of C++, or None."""
+    """An operator. `cxx` is the function or operator for it in C++, or None."""
 
     meaning: Callable[[Any, Any], Any]
     cxx: str | None
 
 
-# One size.
+# The functions that return one size.
 
 
 def _ceildiv(one: int, other: int) -> int:
@@ -123,7 +126,7 @@ def _divisor(size: int) -> int:
 def _window(
     size: Size, window: Size, stride: Size, padding: object, dilation: Size = 1
 ) -> Size:
-    """How often a window fits: output sizes of convolutions and pooling."""
+    """How many windows fit: the output size of convolutions and pooling."""
     if size is None or stride is None or stride < 1:
         return None
     if padding == "SAME":
@@ -136,7 +139,7 @@ def _window(
     return -(-(size - span + 1) // stride)
 
 
-# A row of them.
+# The functions that return a row of sizes.
 
 
 def _broadcast(*rows: tuple[Size, ...]) -> Sizes:
@@ -157,14 +160,14 @@ def _dims(rank: int) -> Sizes:
 
 
 def _axis(at: int, rank: int) -> int:
-    """An axis, counted from the first one."""
+    """An axis as a number from 0 on; a negative one counts from the end."""
     if not -rank <= at < rank:
         raise MisfitError(f"axis {at} of {count(rank, 'dimension')}")
     return at % rank
 
 
 def _axes(found: object, rank: int) -> tuple[int, ...] | None:
-    """Different axes, counted from the first one; None if they are unknown."""
+    """Distinct axes as numbers from 0 on; None if they are unknown."""
     several = found if isinstance(found, tuple) else (found,)
     axes = tuple(_axis(at, rank) for at in several if type(at) is int)
     if len(axes) < len(several):
@@ -241,7 +244,7 @@ def _tile(row: tuple[Size, ...], times: object) -> Sizes:
 
 
 def _one_for_each(row: tuple[Size, ...], values: object) -> tuple[object, ...]:
-    """A value for each size in a row; None where it is unknown."""
+    """A value for each size in a row. Unknown values are None."""
     if not isinstance(values, tuple) or not is_known(values):
         return (None,) * len(row)
     if len(values) != len(row):

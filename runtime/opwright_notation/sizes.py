@@ -1,13 +1,13 @@
-"""Sizes and rows of them: the values of the notation of shapes."""
+"""Sizes and rows of sizes: the values of the notation of shapes."""
 
 from __future__ import annotations
 
 from types import EllipsisType
 from typing import TypeAlias
 
-#: None: an unknown size.
+#: A size of a tensor. None stands for an unknown size.
 Size: TypeAlias = "int | None"
-#: The sizes of a row; None: their number is unknown.
+#: The sizes of a row. None stands for a row with an unknown number of sizes.
 Sizes: TypeAlias = "tuple[Size, ...] | None"
 #: The shape of a tensor. An ellipsis stands for any number of unknown sizes.
 Row: TypeAlias = "tuple[int | EllipsisType | None, ...]"
@@ -18,7 +18,7 @@ class MisfitError(Exception):
 
 
 def count(number: int | None, what: str) -> str:
-    """`1 row`, `2 rows`."""
+    """A number with a noun: `1 row`, `2 rows`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

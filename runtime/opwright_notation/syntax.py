@@ -1,4 +1,4 @@
-"""Reads the notation of shapes: jaxtyping's dimension strings, attrs and conditions.
+"""Reads the notation of shapes: jaxtyping's strings, with attrs and conditions.
 
     m k if not transpose_a else k m     (m, k) if not transpose_a else (k, m)
     broadcast(x, y) m n                 (*broadcast(x, y), m, n)
@@ -6,8 +6,8 @@
     remove(x, axis) where len(x) >= 1   where((*remove(x, axis),), len(x) >= 1)
     scalar of *v                        of((), (*v,))
 
-`opdefs/WRITING.md` describes the notation, on the left. It is read as the expression in
-Python on the right, which classes of ops carry.
+The left column is the notation, which `opdefs/WRITING.md` describes. It is read as the
+Python expression on the right. Classes of ops contain that expression.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeGuard
 from opwright_notation.functions import FUNCTIONS, Kind
 
 _WORDS = ("scalar", "if", "else", "where", "of", "|")
-#: Names that are no sizes.
+#: Names that cannot be names of sizes.
 RESERVED = frozenset(
     {*FUNCTIONS, *_WORDS, "i", "_", "either", "not", "and", "or", "in"}
 )
@@ -59,7 +59,7 @@ def is_call(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
 
 
 def rows_in(node: ast.expr) -> Iterator[ast.expr]:
-    """The rows of a shape under all conditions."""
+    """The rows of a shape, for all values of its conditions."""
     if is_call(node, "where"):
         yield from rows_in(node.args[0])
     elif is_call(node, "of") or is_call(node, "either"):
@@ -85,15 +85,15 @@ def names_in(node: ast.expr) -> list[str]:
 
 
 def names_itself(name: str, shape: ast.expr | None) -> bool:
-    """Whether the shape of the input `name` has that name.
+    """Whether `name` occurs in the shape of the input `name` itself.
 
-    The name then stands for a size or row, and else for the values of the input.
+    If so, it stands for a size or row. Otherwise it stands for the input's values.
     """
     return shape is not None and any(name in names_in(row) for row in rows_in(shape))
 
 
 class _Parser:
-    """One shape: words of sizes, and words between them."""
+    """A parser of one shape. Its methods have grammar rules as their docstrings."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -178,7 +178,7 @@ class _Parser:
         return _expression(self.text[first : offset + len(last)], first)
 
     def taken(self, word: str) -> bool:
-        """Takes `word` if it is next."""
+        """Consumes the next word if it is `word`; returns whether it did."""
         is_next = self.position < len(self.words) and (
             self.words[self.position][0] == word
         )
@@ -186,7 +186,7 @@ class _Parser:
         return is_next
 
     def offset(self) -> int:
-        """The offset of the word that was taken last."""
+        """The offset of the word that was consumed last."""
         return self.words[self.position - 1][1]
 
 
@@ -196,7 +196,7 @@ def _form(name: str, offset: int, *parts: ast.expr) -> ast.Call:
 
 
 def _expression(text: str, offset: int) -> ast.expr:
-    """An expression in Python that stands at `offset`."""
+    """Parses a Python expression that begins at `offset` of the shape."""
     flat = text.replace("\n", " ")
     try:
         node = ast.parse(flat, mode="eval").body
@@ -210,7 +210,7 @@ def _expression(text: str, offset: int) -> ast.expr:
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    """Words with their offsets; text in brackets is part of one word."""
+    """The words of a shape with their offsets. Text in brackets belongs to one word."""
     depth, start, quote = 0, None, ""
     for offset, char in enumerate(text):
         if quote:

@@ -87,7 +87,7 @@ tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
 CompositeTensor: Any = _composite_tensor.CompositeTensor
 
-# Every eager call of a generated class uses these, so that their cost counts.
+# Every eager call of a generated class uses these names, so they have to be fast.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
 """Runs an op at once. It raises if inputs must be converted to tensors first."""
 contexts: Mapping[str, object] = vars(_context)
@@ -103,7 +103,8 @@ AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
-# TensorFlow 2.18 calls it as its users do.
+# TensorFlow 2.18 names this message DynamicLearningRate, later versions name it
+# OptimizerDynamicInput.
 OptimizerDynamicInput: Any = (
     vars(_optimization).get("OptimizerDynamicInput")
     or vars(_optimization)["DynamicLearningRate"]

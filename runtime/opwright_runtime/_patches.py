@@ -1,8 +1,9 @@
 """The only module that replaces attributes of other libraries' classes and modules.
 
-Each patch states the versions of TensorFlow that it is for. With another version, or
-where the attribute is missing, a patch that a result depends on raises an error. One
-that improves an error message or saves time does nothing.
+Each patch states the versions of TensorFlow that it is for. If the version is another
+one, or the attribute is missing, the patch cannot be applied. A patch that results
+depend on then raises an error. A patch that only improves an error message or saves
+time then does nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class Versions:
         )
 
 
-#: The versions whose methods have the arguments that our own pass on.
+#: The versions with which the replaced methods are tested. The replacements pass on
+#: arguments, which may be others in a later version.
 TESTED = Versions((2, 18), (2, 21))
-#: What has not changed since, and is looked for before it is used.
+#: All versions from 2.18 on, for attributes that have not changed since. A patch for
+#: these checks that the attribute exists.
 STABLE = Versions((2, 18))
 
 
@@ -60,14 +63,17 @@ def keep_from_autograph(package: str) -> None:
 
 
 def replace_gradient_function(function: Function) -> None:
-    """Makes tapes call `function` with an op's name, for ops of other callers too."""
+    """Makes all gradient tapes call `function`, also for ops that opwright did not run.
+
+    The first argument of `function` is the op's name.
+    """
     register = getattr(pywrap_tfe, "TFE_Py_RegisterGradientFunction", None)
     if register is not None and tf.__version__ in STABLE:
         register(function)
 
 
 def replace_call_time_values(function: Function) -> None:
-    """Makes branches and loops capture what is known when a function is called.
+    """Replaces the method by which branches and loops capture call-time values.
 
     Raises:
         RuntimeError: TensorFlow is none of `TESTED`.
@@ -91,9 +97,9 @@ def wrap_tpu_embedding(
 def wrap_if_present(
     owner: object, name: str, wrapped: Callable[[Function], Function]
 ) -> None:
-    """Replaces a function of another library than TensorFlow by `wrapped(original)`.
+    """Replaces a function of a library that is not TensorFlow by `wrapped(original)`.
 
-    Does nothing where the version in use lacks it, or it is replaced already.
+    Does nothing if the library's version lacks it, or if it is replaced already.
     """
     original = getattr(owner, name, None)
     if original is not None and not _is_ours(original):

@@ -149,7 +149,7 @@ __all__ = [
     "typed",
 ]
 
-# Few programs use these.
+# These names are imported on first use, because few programs use them.
 lazy_names(
     __name__,
     {

@@ -1,6 +1,6 @@
 """The command line: `python -m opwright`, or `opwright`.
 
-A command imports TensorFlow when it runs, so that help and usage errors come at once.
+A command imports TensorFlow only when it runs, so help and usage errors come at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The errors of opwright: one family, each naming the op and the argument.
+"""The errors of opwright: one family. Each error names the op and the argument.
 
-Every error is an `OpError` and one of Python's: a `ValueError` and `TypeError`, a
-`RuntimeError`, `NotImplementedError` or `LookupError`. An error that replaces one of
-TensorFlow's is an instance of that class too: `except
-tf.errors.InvalidArgumentError` keeps working.
+Every error is an `OpError`, and also one of Python's built-in errors: a `ValueError`
+and `TypeError`, a `RuntimeError`, a `NotImplementedError` or a `LookupError`. An error
+that replaces one of TensorFlow's errors is also an instance of its class, so that
+`except tf.errors.InvalidArgumentError` catches it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class OpError(Exception):
     # that lacks the attributes. This mark makes it keep the exception.
     ag_pass_through: ClassVar[bool] = True
 
-    # tf.errors.OpError has a property `op`: these hide it from the subclasses of both.
+    # tf.errors.OpError has a property `op`. These class attributes hide it in classes
+    # that derive from both.
     op: str = ""
     argument: str | None = None
     given: Any = None
@@ -56,8 +57,8 @@ class OpError(Exception):
 
     def __reduce__(self) -> tuple[Callable[..., OpError], tuple[Any, ...]]:
         family, tensorflow_class = _parents(type(self))
-        # Both values may be any objects. Only their texts are sure to reach another
-        # process.
+        # `given` and `allowed` may be objects that cannot be pickled, so only their
+        # texts are passed to another process.
         given, allowed = (
             value if value is None else str(value)
             for value in (self.given, self.allowed)

@@ -1,17 +1,17 @@
 """The only module of the runtime that generated code imports.
 
-It is a contract with a number. A generated package works with every runtime that has
-the number of the package. The contract consists of the names in `__all__` and of the
-methods that base classes have for generated classes: `Op._build`, `Op._call`,
-`Op._refused`, `Op._create_refused`, `OpOptions._refused`, `OpOptions._set`,
-`OpOptions._with`. A class may state the op that it was generated for, as `SCHEMA`. A
-new name does not change the number. A name that goes, or has another meaning, does.
-`declare_package` takes the number of a package.
+It is a contract, which has a number. A generated package works with every runtime of
+the same number. The contract consists of the names in `__all__` and of the methods that
+generated classes use of their base classes: `Op._build`, `Op._call`, `Op._refused`,
+`Op._create_refused`, `OpOptions._refused`, `OpOptions._set`, `OpOptions._with`. A class
+may state the op that it was generated for, as `SCHEMA`. The number stays the same if a
+name is added. It changes if a name is removed or changes its meaning. A package passes
+its number to `declare_package`.
 
 An eager call runs its op with TensorFlow's fast path, `execute(context[CURRENT],
-op_name, name, *inputs, *attrs)`. The thread must build no graph: `graphs.stack` is
-empty. For a class, the scope must be eager. For a function, eager execution must be on:
-`context[EAGER]`.
+op_name, name, *inputs, *attrs)`. The condition is that the thread is not building a
+graph: `graphs.stack` is empty. In addition, `create` needs an eager scope, and a
+function needs eager execution: `context[EAGER]`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def declare_package(
     Args:
         package: its name.
         abi: the number of the contract that it was generated for.
-        ops: OP_NAME to module, relative to the package, and class.
+        ops: by OP_NAME, the module, relative to the package, and the class.
         packages: the packages of its groups, imported on first use.
-        exports: a module whose public names it exports too.
+        exports: a module whose public names the package exports, too.
 
     Raises:
         ImportError: it was generated for another contract than this runtime's.
@@ -79,17 +79,19 @@ def declare_raw_ops(
 
     Args:
         module: its name. Its package has the ops.
-        ops: OP_NAME to module, relative to the package, and class.
-        keywords: by OP_NAME, keywords by the OpDef's names, where they differ.
+        ops: by OP_NAME, the module, relative to the package, and the class.
+        keywords: by OP_NAME, the keywords that differ from the OpDef's names, by the
+            OpDef's names.
     """
-    # Few programs use it.
+    # It is imported here because few programs use it.
     from opwright_runtime._binding.raw_ops import RawOps
 
     raw_ops = RawOps(module, ops, keywords)
     return raw_ops.get, raw_ops.names
 
 
-# Packages need only these names. The first class imports what classes need.
+# A package needs only the names above. The names for classes of ops are imported with
+# the first class, because that takes longer.
 lazy.lazy_exports(
     __name__,
     (

@@ -15,8 +15,8 @@ from opwright_runtime._internals import kernel_registry
 
 __all__ = ["Kernel", "kernels", "served"]
 
-# XLA compiles an op that has a kernel for one of its compilers. Kernels of TensorFlow's
-# retired XLA devices (XLA_CPU, XLA_GPU) do not count.
+# XLA can compile an op that has a kernel for one of XLA's compilation devices. Kernels
+# for TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) do not count.
 _DEVICES: Mapping[str, tuple[str, ...]] = {
     "CPU": ("CPU",),
     "GPU": ("GPU",),
@@ -34,13 +34,14 @@ class Kernel:
 
     Attributes:
         device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU.
-        dtypes: the dtypes that it takes, by type attr. A missing attr may be any dtype.
+        dtypes: the dtypes that it accepts, by type attr. An attr that is missing here
+            may be any dtype.
         provider: "TensorFlow", "opwright", or the file of the library that has the op,
             "libmy_ops.so".
         available: whether this machine has such a device.
-        label: the value of the `_kernel` attr that selects it; "" for the usual kernel.
-        priority: of the kernels that fit, TensorFlow runs the one with the highest.
-        host_memory: inputs and outputs that it keeps in the host's memory.
+        label: the value of the attr `_kernel` that selects it; "" for a kernel without.
+        priority: TensorFlow runs the matching kernel with the highest priority.
+        host_memory: inputs and outputs that are in the host's memory.
     """
 
     device: str
@@ -119,13 +120,13 @@ def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:
 
 @cache
 def _register_compilers() -> None:
-    """Makes TensorFlow register XLA's kernels: the first compilation does so."""
+    """Compiles a function with XLA, because that makes TensorFlow register its kernels."""
     with tf.init_scope():
         tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(0))
 
 
 def served(rows: Iterable[Kernel]) -> Iterator[tuple[str, str]]:
-    """For each device of `rows`: its name, and a text with the dtypes served there."""
+    """For each device of `rows`: its name, and a text with its kernels' dtypes."""
     by_device: dict[str, list[Kernel]] = {}
     for row in rows:
         by_device.setdefault(row.device, []).append(row)

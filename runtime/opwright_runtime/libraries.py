@@ -28,8 +28,8 @@ def load_library(package: str, library: str) -> None:
             function to call. The module may be relative to the package.
 
     Raises:
-        ImportError: there is no such file, TensorFlow cannot load it, it brings a
-            TensorFlow of its own, or there is no such function.
+        ImportError: there is no such file, TensorFlow cannot load it, it is linked with
+            another copy of TensorFlow, or there is no such function.
     """
     module, is_function, function = library.partition(":")
     if is_function:
@@ -86,7 +86,7 @@ def provider(op_name: str) -> str:
 
 
 def _libraries() -> Iterator[Path]:
-    """Shared libraries of this process that need TensorFlow and are not part of it."""
+    """Shared libraries in this process that are linked with TensorFlow, but not its own."""
     try:
         rows = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # Not Linux.
@@ -101,9 +101,9 @@ def _libraries() -> Iterator[Path]:
 
 
 def _own_framework(path: Path) -> str | None:
-    """The name of the copy of TensorFlow's library that a library needs, if it does.
+    """The name of a copy of TensorFlow's library that this library needs, if any.
 
-    Tools that pack wheels put a digest into the names of libraries that they copy.
+    Tools such as auditwheel copy libraries into a wheel, with a digest in their names.
     """
     if not path.is_file() or not path.stat().st_size:
         return None

@@ -1,13 +1,14 @@
-"""The library of native kernels: where it is, whether it fits, loading it.
+"""The library of native kernels: finds it, checks its version, and loads it.
 
 Wheels of opwright contain it, each for one minor version of TensorFlow. In a source
-tree `make native` builds it against the environment's TensorFlow. `import opwright`
-loads it if it is there. It registers kernels for ops that TensorFlow has already, so
-that graphs and SavedModels with those ops run with no other change.
+tree, `make native` builds it against the environment's TensorFlow. `import opwright`
+loads it if it exists. It registers kernels for ops that TensorFlow has already, so that
+graphs and SavedModels with those ops run without any other change.
 
-The environment variable OPWRIGHT_LIBRARY names another library. Its stamp lies in the
-same folder and has the same name with the suffix .json. OPWRIGHT_WEIGHT_CACHE_BYTES
-sets the limit of the packed-weight cache, as `set_weight_cache_limit` does.
+The environment variable OPWRIGHT_LIBRARY names another library. The library's stamp, a
+file with facts about its build, is in the same folder. It has the same name with the
+suffix .json. OPWRIGHT_WEIGHT_CACHE_BYTES sets the limit of the packed-weight cache, as
+`set_weight_cache_limit` does.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ HOW = (
     "in opwright's source tree"
 )
 _loaded = False
-# TensorFlow's module of functions for the library's own ops.
+# The module that TensorFlow generates, with functions for the library's own ops.
 _ops: ModuleType | None = None
 
 
@@ -100,7 +101,8 @@ def library_path() -> Path:
     if not LIBRARY.exists():
         raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
     built_for = _stamp()["tensorflow"]
-    # The classes that TensorFlow and the library share are stable in a minor version.
+    # The library uses C++ classes of TensorFlow. Their layout is stable within a minor
+    # version only.
     if ".".join(built_for.split(".")[:2]) != _MINOR:
         raise NativeLibraryError(
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
@@ -110,7 +112,7 @@ def library_path() -> Path:
 
 
 def load_if_present() -> None:
-    """Loads the library if it is there, and warns if it does not fit."""
+    """Loads the library if it exists. Warns if it does not fit this TensorFlow."""
     if LIBRARY.exists():
         try:
             load()
@@ -135,7 +137,7 @@ def ops() -> ModuleType:
 
 
 def cuda() -> str | None:
-    """The version of CUDA that the kernels for GPUs were built with; None without any.
+    """The version of CUDA with which the kernels for GPUs were built; None without any.
 
     Raises:
         NativeLibraryError: the library is missing or does not fit.
@@ -197,7 +199,7 @@ def library() -> ctypes.CDLL:
 
 
 def sent_by_embeddings(count: int) -> list[int]:
-    """The first `count` statistics of what this host has sent for its tables."""
+    """The first `count` counters of what this host has sent for its tables."""
     numbers = (ctypes.c_int64 * count)()
     library().opwright_embedding_sent(numbers, count)
     return list(numbers)
@@ -210,9 +212,10 @@ def isa() -> str:
 
 
 def use_isa(name: str) -> None:
-    """Makes the kernels use another instruction set, for tests; "" is the best one.
+    """Makes the kernels use another instruction set, for tests.
 
-    The environment variable OPWRIGHT_ISA sets it from the start.
+    "" stands for the best instruction set of this processor. The environment variable
+    OPWRIGHT_ISA sets the instruction set when the library is loaded.
 
     Raises:
         ValueError: there is no such instruction set, or this processor lacks it.
@@ -222,9 +225,9 @@ def use_isa(name: str) -> None:
 
 
 def use_own_threads(count: int) -> None:
-    """Runs the library's ops on `count` threads of its own, not on TensorFlow's.
+    """Makes the library run its ops on `count` threads of its own.
 
-    The first call decides; later calls have no effect.
+    Otherwise it uses TensorFlow's threads. Only the first call has an effect.
     """
     library().opwright_use_own_threads(count)
 
@@ -233,9 +236,9 @@ class WeightCacheUsage(NamedTuple):
     """Use of the packed-weight cache, which inference of recurrent layers fills.
 
     Attributes:
-        entries: one for each kernel and each vector of parameters.
-        bytes: the size of all entries.
-        limit: the largest size that they may have, in bytes.
+        entries: the number of entries: one for each kernel and parameter vector.
+        bytes: the size of all entries together.
+        limit: the largest size that all entries together may have, in bytes.
     """
 
     entries: int
@@ -282,16 +285,16 @@ class OptimizerTraits(TypedDict):
     """The properties of an optimizer of embedding tables.
 
     Attributes:
-        field: its name in OptimizationParameters, or without a field there in the name
-            of the program that stands for it, `opwright.` and this.
+        field: the name of its field in OptimizationParameters. An optimizer without a
+            field is a user-defined program named `opwright.` plus this name.
         op_name: its name in LoadTPUEmbedding...Parameters; None if it has no such ops.
-        slots: as those ops name them, in their order.
-        slot_bounds: the numbers that they may hold: "at least 0"; "" is any finite one.
-        hyper: fields of its message that the update reads.
-        hyper_bounds: the numbers that these may be, in the same form.
-        formula: the update; None if tables are only stored.
-        source: where the update is published; None without one.
-        row_wise: whether a slot is one value a row, and not one a weight.
+        slots: the names of the slots in those ops, in the same order.
+        slot_bounds: the values that slots may have: "at least 0"; "" is any finite one.
+        hyper: the fields of its message that the update reads.
+        hyper_bounds: the values that these fields may have, in the same form.
+        formula: the update rule; None if tables are only stored.
+        source: the publication of the update rule; None without one.
+        row_wise: whether a slot has one value for a row, and not one for each weight.
     """
 
     field: str
@@ -321,7 +324,7 @@ def embedding_configuration() -> bytes:
 
 
 class _Stamp(TypedDict):
-    """What the build states about the library."""
+    """Facts about the library, which its build wrote."""
 
     tensorflow: str
     cuda: str | None

@@ -1,6 +1,7 @@
-"""Which ops compile for XLA and TPUs: each op's example, compiled by XLA and libtpu.
+"""Which ops compile for XLA and for TPUs.
 
-The results are in `runs_on.json`, which `make tpu-ops` writes.
+`make tpu-ops` compiled each op's example with XLA and libtpu, and wrote the results
+into `runs_on.json`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ NOT_TRIED: Final = "not tried"
 
 @dataclass(frozen=True, repr=False)
 class RunsOn:
-    """Where the example of an op compiles, with the shapes that it has there.
+    """The targets for which the example of an op compiles, with the example's shapes.
 
-    64-bit numbers become 32-bit ones where TPUs or XLA's kernel have no others.
+    64-bit numbers were replaced by 32-bit ones if TPUs or XLA's kernel support no
+    others.
 
     Attributes:
         op: its OP_NAME.
-        reasons: for each of `TARGETS`, None if it compiles, or why it does not.
-        tried_with: versions of TensorFlow and libtpu.
+        reasons: for each of `TARGETS`: None if it compiles, or why it does not.
+        tried_with: the versions of TensorFlow and libtpu.
     """
 
     op: str
@@ -39,7 +41,7 @@ class RunsOn:
 
     @property
     def compiles(self) -> tuple[str, ...]:
-        """The targets that it compiles for."""
+        """The targets for which it compiles."""
         return tuple(name for name, why in self.reasons.items() if why is None)
 
     def __repr__(self) -> str:
@@ -55,7 +57,7 @@ class RunsOn:
 
 
 def is_known(op_name: str) -> bool:
-    """Whether it is one of TensorFlow's public ops: the table has all of them."""
+    """Whether it is one of TensorFlow's public ops. The table has all of these."""
     return op_name in _table()["ops"]
 
 
@@ -73,7 +75,11 @@ def runs_on(op_name: str) -> RunsOn:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    """`ops`: by OP_NAME the targets that fail and why, or why it was not tried."""
+    """The content of runs_on.json.
+
+    `ops` has a value for each OP_NAME: why each target fails, by target, or a text that
+    says why the op was not tried.
+    """
     text = Path(__file__).with_suffix(".json").read_text("utf-8")
     table: Mapping[str, Any] = json.loads(text)
     return table

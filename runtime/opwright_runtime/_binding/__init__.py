@@ -1,1 +1,1 @@
-"""What classes of ops are made of: from arguments to outputs, eagerly and in graphs."""
+"""The implementation of the classes of ops, for eager execution and for graphs."""

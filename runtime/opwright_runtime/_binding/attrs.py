@@ -37,7 +37,7 @@ class AttrInfo:
         message: full name of the protocol buffer that a string serializes.
         absent_until: the TensorFlow that added the attr, if this one lacks it.
         newer: values that a newer TensorFlow added, each with its version.
-        truncated: what kernels truncate the attr to, an int of 64 bits.
+        truncated: the narrower dtype to which kernels truncate the 64-bit integer.
     """
 
     name: str
@@ -58,7 +58,10 @@ class AttrInfo:
         return self.default is not None and is_comparable(self.kind)
 
     def brought(self, value: object) -> str:
-        """A note with the TensorFlow that added `value`; empty if this one has it."""
+        """A note that names the TensorFlow version that added `value`.
+
+        It is empty if the installed TensorFlow has the value.
+        """
         text = value.name if isinstance(value, tf.DType) else value
         version = self.newer.get(text) if isinstance(text, str) else None
         return "" if version is None else f" (TensorFlow {version} brought {text})"
@@ -155,7 +158,8 @@ def _tensor(value: Any) -> Any:
 def _func(value: Any) -> Any:
     if isinstance(value, (str, bytes, NameAttrList)):
         return value
-    # A graph can add a ConcreteFunction, an AtomicFunction, or the function of a Defun.
+    # These are ConcreteFunction, AtomicFunction, and the function of a Defun. A graph
+    # can add each of them.
     if hasattr(value, "add_to_graph") and hasattr(value, "name"):
         return value
     raise BadValueError(
@@ -212,7 +216,7 @@ def normalised(kind: str, value: Any, message: str | None = None) -> Any:
 
 
 def whole(attr: AttrInfo, value: Any) -> Any:
-    """`value` normalised, if kernels truncate nothing of it.
+    """`value` normalised. Refuses an integer that kernels would truncate.
 
     Raises:
         BadValueError: `value` is of another kind, or does not fit.
@@ -247,7 +251,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     if attr.allowed is not None:
         values: Sequence[Any] = value if is_list else (value,)
         if element(attr.kind) == "string":
-            # An enum is text; a call may pass it as bytes.
+            # Allowed values are of type str. A call may pass bytes.
             values = tuple(v.decode() if isinstance(v, bytes) else v for v in values)
             value = values if is_list else values[0]
         for one in values:

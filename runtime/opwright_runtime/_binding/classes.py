@@ -1,4 +1,4 @@
-"""The names that generated classes of ops use; they import them from `gencode`."""
+"""The names that generated classes of ops use. `gencode` exports them."""
 
 from opwright_runtime._binding.narrowing import (
     EagerTensor,

@@ -1,7 +1,7 @@
 """Compares the op that a class was generated for with the op that is registered.
 
-Classes of TensorFlow's own ops are not compared. They serve several versions, and
-`SINCE` states which version brought what.
+Classes of TensorFlow's own ops are not compared. They work with several versions of
+TensorFlow, and `SINCE` has the version that added each op, attr or value.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from opwright_runtime._internals import op_def_registry
 def check_on_first_call(create: FunctionType, info: Callable[[], object]) -> None:
     """Makes the first eager call of a class, or of its function, call `info`.
 
-    Until then another function has the name `execute` in the module of `create`. A
-    wrapper that checks every call would add 30 to 80 ns to each.
+    Before that call, the name `execute` in the module of `create` refers to a wrapper.
+    The wrapper removes itself, because it would add 30 to 80 ns to every call.
     """
     names = create.__globals__
     plain = names["execute"]
@@ -61,13 +61,13 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
 
 
 def _package(module: str) -> str:
-    """The generated package that `module` belongs to: it has the table of ops."""
+    """The generated package of `module`: the one that has the table of ops."""
     names = accumulate(module.split("."), "{}.{}".format)
     return next((n for n in names if hasattr(sys.modules.get(n), "OPS")), module)
 
 
 def schema(op_def: Any) -> Mapping[str, str]:
-    """The parts of an op that calls depend on, as `SCHEMA` states them."""
+    """The parts of an op that calls depend on, in the form of `SCHEMA`."""
     found = {f"input {arg.name}": _type(arg) for arg in op_def.input_arg}
     found |= {f"output {arg.name}": _type(arg) for arg in op_def.output_arg}
     return found | {f"attr {attr.name}": attr.type for attr in op_def.attr}

@@ -13,7 +13,7 @@ from opwright_runtime._binding.op_info import ArgInfo, OpInfo
 from opwright_runtime._internals import TensorType, ops
 
 _EAGER_TENSOR = ops.EagerTensor
-# Recognized by their types: reading an attribute of a tensor is slow.
+# Values are recognized by their exact types, because attributes of tensors are slow.
 _TENSORS = frozenset({_EAGER_TENSOR, ops.SymbolicTensor})
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, list, tuple})
 
@@ -101,7 +101,7 @@ def _unwrapped(value: Any) -> Any:
     if as_output is not None:
         return as_output()
     if hasattr(value, "OP_NAME"):
-        # Its own conversion error does not name the argument.
+        # The op's own conversion error would not name the argument.
         raise TypeError("an op is a tensor only if that is its one output")
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
         return tf.experimental.dlpack.from_dlpack(value.__dlpack__())
@@ -113,7 +113,7 @@ def _mixed(
 ) -> list[tf.Tensor]:
     """Converts a list whose elements may have different dtypes.
 
-    A list with the same attr before it decides the dtypes.
+    If an earlier list input has the same attr, that list decides the dtypes.
     """
     before = dtypes.get(arg.type_list_attr or "", (None,) * len(values))
     if len(before) != len(values):
@@ -150,9 +150,9 @@ def _tensor(
     if dtype is None and type_attr is not None:
         attr = info.attr[type_attr]
         preferred = attr.default
-        # If the attr has a default, the value's own dtype wins if it is allowed. In a
-        # graph TensorFlow ignores it for the elements of a list, and cuts numbers that
-        # do not fit the default.
+        # If the attr has a default, TensorFlow uses the value's own dtype if that is
+        # allowed. For elements of a list in a graph, it uses the default instead, and
+        # truncates numbers that do not fit. Here the own dtype is used in that case.
         looks = eager or not arg.is_list
         if preferred is not None and attr.allowed and not looks:
             looks = narrowing.unrepresentable(value, preferred) is not None

@@ -1,6 +1,6 @@
 """Finds out why TensorFlow refused an op, from the arguments of the call.
 
-Nothing here runs for a call that succeeds.
+No call that succeeds runs code of this module.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def explain(
     try:
         found = call.reason() or call.execution(call.operands_text())
     except Exception:
-        # Arguments may be any objects, and raise when they are inspected. TensorFlow's
-        # message is worth more than theirs.
+        # Arguments may be objects of any class, which may raise an error when they are
+        # inspected. TensorFlow's message is then more helpful than theirs.
         found = call.execution("")
     found.__cause__ = error
     return found
@@ -387,7 +387,8 @@ class _FailedCall:
         if not self.info.shapes or not isinstance(self.error, _SHAPES_REFUSED):
             return None
         if self.info.native and native.loaded() and self.graph is None:
-            # opwright's kernels say more: they name the feature or table.
+            # Errors of opwright's kernels are more precise: they name the feature or
+            # table.
             return None
         if self.graph is None and self.info.name in shape_functions.STRICTER:
             return None
@@ -467,7 +468,7 @@ class _FailedCall:
 def removed(
     op: str, deprecation: Deprecation, producer: int, cause: Exception | None = None
 ) -> errors.OpError:
-    """The error for a removed op: says in which version, and what replaces it."""
+    """The error for a removed op: the version that removed it, and its replacement."""
     return errors.make(
         errors.OpRemovedError,
         op,
@@ -496,7 +497,7 @@ def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
 
 
 def _parts(value: Any) -> str:
-    """What to pass in place of a composite tensor."""
+    """A hint that says what to pass in place of a composite tensor."""
     if isinstance(value, tf.RaggedTensor):
         return "give its flat_values and row_splits, or its to_tensor()"
     if isinstance(value, tf.SparseTensor):
@@ -506,7 +507,7 @@ def _parts(value: Any) -> str:
     return "give the tensors that it is made of"
 
 
-# What TensorFlow raises for sizes that do not fit.
+# The errors that TensorFlow raises for sizes that do not fit.
 _SHAPES_REFUSED = (tf.errors.InvalidArgumentError, ValueError)
 
 
@@ -520,7 +521,8 @@ def _sizes(value: object) -> tuple[int | None, ...] | None:
         return None
 
 
-# Shapes depend on short inputs only: axes, orders, paddings, sizes.
+# The values of larger inputs are not read. Shapes depend on the values of short inputs
+# only: axes, permutations, paddings, sizes.
 _MOST_VALUES = 1024
 
 
@@ -544,7 +546,7 @@ def _nested(value: object) -> object:
 
 
 def _plain(kind: str, value: object) -> object:
-    """An attr in the form that shapes use; None if they cannot use it."""
+    """An attr's value in the form that shapes use; None for other values."""
     if isinstance(value, (list, tuple)) and kind.startswith("list("):
         element = kind.removeprefix("list(").removesuffix(")")
         return tuple(_plain(element, one) for one in value)
@@ -560,7 +562,10 @@ def _plain(kind: str, value: object) -> object:
 
 
 def _field_meant(value: Any) -> str | None:
-    """The field of a tuple of outputs whose name a method of tuples has."""
+    """The field of an outputs tuple that was meant by a method of the same name.
+
+    A field that would have the name of a method, such as `count`, is named `count_`.
+    """
     field = f"{getattr(value, '__name__', '')}_"
     fields = getattr(getattr(value, "__self__", None), "_fields", ())
     return field if field in fields else None

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 gradients.explain_on_tapes()
 
 _NOTHING = nullcontext()
-# The op has not run after these errors: an input or attr needs a conversion first.
+# After these errors the op has not run, because an input or attr must be converted
+# first. The call is tried again.
 _RETRIED = (core._FallbackException, TypeError)
 
 
@@ -43,7 +44,7 @@ def make(
     attrs: Mapping[str, Any],
     fast_path_error: Exception | None,
 ) -> Made:
-    """Makes an op after the fast path did not.
+    """Runs an op or adds it to a graph, if the fast path did not run it.
 
     Args:
         info: the op.
@@ -56,10 +57,11 @@ def make(
         OpError: TensorFlow refuses the op, or an argument is wrong.
     """
     if fast_path_error is not None:
-        # The caller's frame holds the error, and its traceback the frame: a cycle.
+        # The caller's frame refers to the error, and the error's traceback refers to
+        # the frame. Without this, the cycle would keep the inputs alive.
         fast_path_error.__traceback__ = None
     if info.absent:
-        # The fast path fails for such an op.
+        # The fast path always fails for an op with attrs that this TensorFlow lacks.
         attrs, fast_path_error = _present(info, attrs), None
     is_eager = scope.graph is None and context.executing_eagerly()
     graph = None if is_eager else scope.target(info.name)
@@ -72,12 +74,12 @@ def make(
     except errors.OpError:
         raise
     except Exception as error:
-        # Ctrl-C interrupted TensorFlow while it made an exception of its own.
+        # Ctrl-C interrupted TensorFlow while it created an exception of its own.
         if isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(
             error
         ):
             raise KeyboardInterrupt from None
-        # Only programs with errors import it.
+        # It is imported here because only failing calls need it.
         from opwright_runtime._binding import diagnosis
 
         explanation = diagnosis.explain(error, info, inputs, attrs, graph)
@@ -147,7 +149,8 @@ def _run(
         raise diagnosis.graph_only(info)
     values = _normalised(info, attrs)
     with scope.entered(None) if scope._devices else _NOTHING:
-        # The fast path would cut numbers that do not fit their dtypes.
+        # The fast path would truncate numbers that do not fit their dtypes, so all
+        # inputs are converted first.
         tensors = convert.tensors(info, inputs, eager=True)
         done = _run_fast(info, tensors, values)
         return _run_slowly(info, tensors, values) if done is None else done
@@ -168,7 +171,10 @@ def _run_fast(
 def _run_slowly(
     info: OpInfo, tensors: Sequence[Any], values: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """Runs what the fast path cannot: a tensor-valued attr, a symbolic input."""
+    """Runs a call with a tensor-valued attr or a symbolic input.
+
+    The fast path cannot run such a call.
+    """
     flat, inferred = convert.flattened(info, tensors)
     inferred.update(convert.dtypes(info, tensors))
     inferred.update(values)
@@ -257,9 +263,13 @@ def _create_within(
     inputs: Sequence[Any],
     attrs: Mapping[str, Any],
 ) -> Any:
-    """`_create` with the context of the scope and with converted inputs."""
+    """Adds an op to a graph like `_create`, for inputs that have to be converted.
+
+    It also enters the context of the scope.
+    """
     if not graph.building_function:
-        # As in TensorFlow, the graph is that of the inputs. A bound scope must agree.
+        # As in TensorFlow, the op goes to the graph of its inputs. A bound scope must
+        # be bound to the same graph.
         values = [
             one
             for value in inputs
@@ -270,11 +280,12 @@ def _create_within(
         if graph is not ops.get_default_graph():
             stack.enter_context(graph.as_default())
         stack.enter_context(scope.entered(graph))
-        # Conversion makes constants and captures under the op's name.
+        # Conversion adds constants and captures, whose names begin with the op's name.
         name = stack.enter_context(graph.name_scope(name))
         tensors = convert.tensors(info, inputs, eager=False)
         flat, inferred = convert.flattened(info, tensors)
-        # Pairs a flat list with arguments as TensorFlow's own builder does.
+        # The flat list may be longer than the list of arguments. TensorFlow's own
+        # builder pairs the two in the same way.
         for arg, tensor in zip(info.inputs, flat, strict=False):
             if arg.is_ref:
                 stack.enter_context(ops.colocate_with(tensor))
@@ -295,11 +306,13 @@ def _create(
             from opwright_runtime._binding import diagnosis
 
             raise diagnosis.removed(info.name, info.deprecated, producer)
-    # TensorFlow's C++ fills in defaults and the dtypes that are inferred from inputs.
+    # Only other attrs are sent: TensorFlow's C++ code fills in defaults and the dtypes
+    # that follow from inputs.
     protos = {}
     for attr_name, value in inferred.items():
         protos[attr_name] = attr_values.proto(info.attr[attr_name].kind, value)
-    # Most attrs are the default object itself: `is` is faster than normalising.
+    # The values of most attrs are the default object itself. Comparing with `is` is
+    # faster than normalising them.
     changed = {
         attr_name: value
         for attr_name, value in attrs.items()

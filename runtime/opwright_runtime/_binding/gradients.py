@@ -1,7 +1,7 @@
-"""The error for the gradient of an op that has none: names the op, and what to do.
+"""The error for an op without a gradient. It names the op and a remedy.
 
-TensorFlow looks a gradient up when it differentiates. A program may register one at
-any time before, so this module reads the registry at that time too.
+TensorFlow looks up the gradient function when it differentiates, and a program may
+register one at any time before. This module therefore reads the registry at that time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from opwright_runtime._patches import replace_gradient_function
 
 
 def explain_on_tapes() -> None:
-    """Makes tapes raise the error, for ops of other callers too.
+    """Makes gradient tapes raise the error, also for ops that opwright did not run.
 
-    A tape knows an op by its name only.
+    A tape passes on only an op's name, so the two cannot be distinguished.
     """
     replace_gradient_function(_gradient_on_tape)
 
@@ -47,7 +47,7 @@ def _gradient_on_tape(op_name: str, *arguments: Any) -> Any:
 def _gradient_in_graph(operation: Any, *gradients: Any) -> Any:
     operation._gradient_function = None
     try:
-        # Found by the op's name, or by the name in `gradient_override_map`.
+        # TensorFlow looks up the op's name, or the name in `gradient_override_map`.
         function = ops.get_gradient_function(operation)
     except LookupError:
         operation._gradient_function = _gradient_in_graph

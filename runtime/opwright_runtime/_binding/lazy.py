@@ -44,9 +44,9 @@ class _LazyPackage(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
-        # A module has the name of the function that it defines. On import, Python binds
-        # the module to that name in the package. The function belongs there, also in
-        # the package that an op has moved from.
+        # A module has the same name as the function that it defines. On import, Python
+        # binds the module to that name in the package. Here the function is bound to it
+        # instead, also in a group that the op was in before.
         if isinstance(value, ModuleType) and (
             name in self._modules or name in self._elsewhere
         ):
@@ -69,7 +69,7 @@ class _LazyPackage(ModuleType):
 
 
 def _not_here(package: str, name: str, caller: FrameType) -> Exception:
-    """The error for a name that a package lacks; names the package that has it."""
+    """The error for a name that a package lacks. It says which package has the name."""
     text = f"module {package!r} has no attribute {name!r}"
     homes = () if name.startswith("_") else tuple(_homes(package, name))
     same = [group for group, known in homes if known == name]
@@ -82,16 +82,17 @@ def _not_here(package: str, name: str, caller: FrameType) -> Exception:
         text = f"{text}; opwright.search({name!r}) finds ops"
     else:
         return AttributeError(text)
-    # `from package import name` looks the name up first, and drops an AttributeError.
+    # `from package import name` discards an AttributeError and raises an ImportError
+    # without its text. An ImportError is not discarded.
     if caller.f_code.co_name == "_handle_fromlist":
         return ImportError(text, name=package)
     return AttributeError(text)
 
 
 def _homes(package: str, name: str) -> Iterator[tuple[str, str]]:
-    """Other packages that have the name, and the name there.
+    """Other packages that have the name, each with its spelling there.
 
-    Names count as equal if their letters and digits are: `matmul` is `mat_mul`.
+    Names are equal if their letters and digits are equal: `matmul` equals `mat_mul`.
     """
     root = package
     while root and f"{root}._table" not in sys.modules:
@@ -122,9 +123,9 @@ def lazy_package(
 ) -> None:
     """Makes `package` find each name of `modules` in that module of the package.
 
-    It finds the names of `elsewhere` in modules of other packages; these may be
-    relative. It finds the public names of the module `exports` there. A package that
-    is imported already is changed in place; its other names stay.
+    It finds the names of `elsewhere` in modules of other packages. These module names
+    may be relative. It finds the public names of the module `exports` in that module. A
+    package that is already imported is changed in place and keeps its other names.
     """
     elsewhere = elsewhere or {}
     _make_lazy(package, _modules=modules, _elsewhere=elsewhere, _exports=exports)

@@ -22,10 +22,10 @@ class MismatchError(MisfitError):
     """The rank of a tensor, or its size at `axis`, does not fit.
 
     Args:
-        tensor: the one that does not fit.
-        axis: where its size does not fit; None: its rank does not.
-        allowed: the size or the rank that it may have.
-        why: the end of the sentence, where that says more than `allowed`.
+        tensor: the tensor that does not fit.
+        axis: the axis whose size does not fit. None: the rank does not fit.
+        allowed: the size or the rank that the tensor may have.
+        why: the end of the error's sentence, if it has more to say than `allowed`.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ def match(expected: Mapping[str, str], tensors: Sequence[Tensor], facts: Facts) 
     """Binds `facts.sizes` to the sizes of tensors.
 
     Args:
-        expected: expressions of shapes by argument.
-        tensors: those whose rank is known.
-        facts: attrs and values.
+        expected: the expression of a shape for each argument.
+        tensors: the tensors whose rank is known.
+        facts: the attrs and values of the call.
 
     Raises:
         MismatchError: a tensor does not fit.
-        MisfitError: none does by itself, all do not together.
+        MisfitError: each tensor fits by itself, but not all of them together.
     """
     wanted = [
         (tensor, parsed(expected[tensor.arg]))
@@ -146,7 +146,10 @@ class _Matching(Evaluation):
             self.set(key, tensor.sizes[start : start + length], tensor, start)
 
     def key(self, node: ast.expr) -> tuple[str, int | None] | None:
-        """What binds `n`; or `n[i]`, which has a value for each tensor of a list."""
+        """The key of the binding of `n`, or of `n[i]`.
+
+        `n[i]` has a value for each tensor of a list input, at position `i`.
+        """
         index = None
         if (
             isinstance(node, ast.Subscript)
@@ -232,7 +235,7 @@ class _Matching(Evaluation):
             )
         self.set((name, None), value, tensor, at)
 
-    # The reasons for a size.
+    # The methods below explain why a size is required.
 
     def wrong_size(
         self, tensor: Tensor, at: int, known: int, node: ast.expr, place: int
@@ -278,12 +281,12 @@ def _following(allowed: str, sources: Sequence[str]) -> str:
     return f", not the {allowed} that {verb} from {listed}"
 
 
-# More do not help a reader.
+# An error names at most this many arguments. More would not help the reader.
 _FEW_SOURCES = 3
 
 
 def _none_fits(tensor: Tensor, refused: Sequence[MisfitError]) -> MisfitError:
-    """Why no form of a shape fits: the error of the form that is nearest."""
+    """The error if no form of a shape fits: that of the form which fits best."""
     if len(refused) == 1:
         return refused[0]
     mismatches = [each for each in refused if isinstance(each, MismatchError)]

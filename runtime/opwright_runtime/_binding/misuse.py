@@ -1,7 +1,8 @@
-"""Errors for ops that are used in a way that no argument's value can mend.
+"""Errors for calls that are wrong whatever the values of their arguments.
 
-Classes that are called, arguments, options and attributes that an op does not have, ops
-without a value. Nothing here runs for a call that succeeds.
+These are: calls of a class itself, arguments, options and attributes that an op does
+not have, and ops that are used as a tensor but have no single output. No call that
+succeeds runs code of this module.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
 
 
 def _calls(cls: type[OpLike]) -> str:
-    """The calls that make the op, as source code."""
+    """The calls that create the op, as source code."""
     info = cls._info()
     function = cls.__module__.rpartition(".")[2]
     given = ", ".join(_positional(info))
@@ -83,7 +84,7 @@ def function_arguments(
 
     Args:
         cls: the op's class.
-        surplus: what stands behind the last positional argument.
+        surplus: the arguments after the last positional one that the function has.
         keywords: the keyword arguments that the function does not have.
     """
     info = cls._info()
@@ -96,7 +97,7 @@ def function_arguments(
 def create_arguments(
     cls: type[OpLike], surplus: Sequence[object], keywords: Mapping[str, object]
 ) -> errors.OpError:
-    """As `function_arguments`, for `create`."""
+    """The error for arguments that the op's `create` does not have."""
     info = cls._info()
     positional = ("scope", *_positional(info))
     named = tuple(
@@ -165,7 +166,7 @@ def _unknown_keyword(
 
 
 def _close(name: str, has: Sequence[str]) -> list[str]:
-    """The names among `has` that `name` may stand for."""
+    """The names in `has` that the caller may have meant by `name`."""
     family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
     return (
         [one for one in has if one in family]
@@ -184,7 +185,7 @@ def _named(info: OpInfo) -> tuple[str, ...]:
     return (*(attr.python_name for attr in info.options), *required)
 
 
-# Names of one argument in TensorFlow's functions and in ops.
+# Sets of names for the same argument, in TensorFlow's functions and in ops.
 _SYNONYMS = (
     frozenset(
         {"axis", "axes", "dim", "dims", "dimension", "concat_dim", "split_dim"}
@@ -232,7 +233,7 @@ def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
 
 
 def missing_attribute(cls: type[OpLike], name: str) -> str:
-    """What to say of an attribute that the op's object does not have."""
+    """The text of the error for an attribute that the op's object does not have."""
     slots = cls.__slots__
     outputs = (
         f"output is {slots[0]}"

@@ -1,9 +1,10 @@
-"""Numbers that their dtype cannot represent, which TensorFlow would cut.
+"""Finds numbers that their dtype cannot represent, before TensorFlow truncates them.
 
 TensorFlow converts numbers of Python and NumPy to the dtype of an input as C does: 300
-is 44 as an int8, and 1.5 in an array is 1. This module finds them before the call.
+becomes 44 as an int8, and 1.5 in an array becomes 1. Here such numbers are found before
+the call.
 
-Floats may round, and overflow to inf or nan, as in `tf.constant`.
+Floats are not refused if they are rounded, or overflow to inf, as in `tf.constant`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ class _Range(NamedTuple):
     """The numbers that a dtype can represent.
 
     Attributes:
-        low: the smallest.
-        high: the largest.
-        integers_only: whether it holds no fractions.
-        array_dtypes: NumPy's numbers of the integer dtypes whose every value fits.
+        low: the smallest number.
+        high: the largest number.
+        integers_only: whether it can represent integers only.
+        array_dtypes: the type numbers (`dtype.num`) of NumPy's integer dtypes all of
+            whose values fit.
     """
 
     low: float
@@ -72,16 +74,18 @@ _BY_CLASS = {
 }
 _BY_ENUM = {cls.dtype.as_datatype_enum: found for cls, found in _BY_CLASS.items()}
 _NUMPY_INTEGERS = frozenset(dtype.type for dtype in _INTEGERS)
-# Types that TensorFlow itself refuses if they do not fit, or that are not numbers.
+# Values of these types need no check here: TensorFlow itself refuses those that do not
+# fit, or they are not numbers.
 _REFUSED = frozenset({bool, float, complex, str, bytes, type(None)})
 
-# The smallest and the largest number of each dtype, by DataType.
+# The smallest and the largest number of each dtype, indexed by its DataType enum.
 _ENUMS = [cls.dtype.as_datatype_enum for cls in DTYPES.values()]
 _LIMITS = [(-math.inf, math.inf)] * (1 + max(_ENUMS))
 for _enum, _found in _BY_ENUM.items():
     _LIMITS[_enum] = _found.low, _found.high
 
-# Ten times as fast as `tensor._datatype_enum()`, as attributes of tensors are slow.
+# Calling it as a function is ten times as fast as `tensor._datatype_enum()`, because
+# attribute access on tensors is slow.
 _datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
 
@@ -198,7 +202,7 @@ def _inferred_range(value: object) -> _Range | None:
 
 
 def _unrepresentable(value: Any, allowed: _Range) -> Any:
-    """As `unrepresentable`, for a range of numbers."""
+    """The first number in `value` that is outside the range `allowed`, or None."""
     kind = type(value)
     if kind in _REFUSED:
         return None
@@ -215,7 +219,7 @@ def _unrepresentable(value: Any, allowed: _Range) -> Any:
     if isinstance(value, (list, tuple)):
         return _unrepresentable_in_list(value, allowed)
     if isinstance(value, TensorType):
-        # TensorFlow uses the values of tensors in a list.
+        # In a list, TensorFlow converts eager tensors by their values, like numbers.
         if type(value) is not EagerTensor or value.dtype in (tf.string, tf.variant):
             return None
     elif not (isinstance(value, _BUFFERS) or any(hasattr(value, n) for n in _NUMBERS)):
@@ -284,9 +288,9 @@ def _of_objects(numbers: Any) -> Iterator[Any]:
 
 
 def _as_numbers(values: Any) -> Any:
-    """An array of times, or of a type that NumPy does not define, as numbers.
+    """Converts an array of times, or of a type that NumPy does not define, to numbers.
 
-    None for an array of another kind.
+    Returns None for an array of another kind.
     """
     if values.dtype.kind in "mM":
         return values.astype(np.int64)

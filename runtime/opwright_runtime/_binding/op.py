@@ -36,12 +36,12 @@ class _OpDef:
 
 
 class Op:
-    """An op: in a graph an operation, in eager mode its results.
+    """An op. In a graph it stands for an operation, in eager mode for its results.
 
-    Its outputs are attributes, each a plain `tf.Tensor` or a list of them. It unpacks
-    into them: `values, indices = TopKV2.create(...)`. An op with one output is a
-    `TensorOp`. Other ops are equal if they are the same operation, or in eager mode
-    hold the same tensors.
+    Its outputs are attributes, each a plain `tf.Tensor` or a list of tensors. It can be
+    unpacked into them: `values, indices = TopKV2.create(...)`. An op with one output is
+    a `TensorOp`. Other ops are equal if they are the same operation, or in eager mode
+    if they have the same tensors.
     """
 
     __slots__ = ("__weakref__", "_operation")
@@ -70,7 +70,8 @@ class Op:
             cls.Options._op_name = cls.OP_NAME
             cls.Options._op_class = cls
         if "Outputs" in cls.__dict__:
-            # tf.nest compares the names of named tuples: TensorFlow's have this name.
+            # tf.nest compares the names of named tuples. TensorFlow's named tuple for
+            # this op has this name.
             cls.Outputs.__name__ = cls.__name__
         if "create" in cls.__dict__:
             describe_missing_args(cls.__dict__["create"].__func__)
@@ -122,7 +123,7 @@ class Op:
     @classmethod
     def tensorflow_doc(cls) -> str | None:
         """The installed TensorFlow's documentation of the op; None if it has none."""
-        # Some ops are not in tf.raw_ops and have private wrappers.
+        # Some ops are missing in tf.raw_ops but have private wrappers.
         loaded = (
             module
             for name, module in list(sys.modules.items())
@@ -154,7 +155,7 @@ class Op:
 
     @property
     def inputs(self) -> OpInputs:
-        """A typed view of the operation's inputs and attrs; in graphs only."""
+        """A typed view of the operation's inputs and attrs, in graphs only."""
         return self.Inputs(self)
 
     def env(self) -> Any:
@@ -168,7 +169,7 @@ class Op:
         """A new op like this one, which is in a graph.
 
         Args:
-            scope: where it goes.
+            scope: where the new op goes.
             changes: inputs and attrs that differ, by their Python names.
         """
         info = self._info()
@@ -213,7 +214,7 @@ class Op:
         attrs: Mapping[str, Any],
         fast_path_error: Exception | None,
     ) -> Any:
-        """The result of the op's function: tensors, not an op."""
+        """The result of the op's function, which is tensors and not an op."""
         scope = HERE if name is None else HERE.with_name(name)
         operation, outputs = dispatch.make(
             cls._info(), scope, inputs, attrs, fast_path_error
@@ -290,16 +291,16 @@ class Op:
         # A single output that is a list unpacks into its elements.
         return iter(outputs[0] if len(outputs) == 1 else outputs)
 
-    # An op with several outputs has no value.
+    # An op with several outputs cannot be used as a tensor, so these raise an error.
 
     def __bool__(self) -> bool:
         raise self._no_tensor("has no truth value")
 
     if not TYPE_CHECKING:
-        # Hidden from type checkers, to which it would be an array.
+        # Hidden from type checkers, because they would accept the op as an array.
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-            # Without it, NumPy makes an array of one object.
+            # Without this method, NumPy would create an array with one object.
             raise self._no_tensor("is no array")
 
     def _no_tensor(self, what: str) -> errors.OpError:
@@ -311,7 +312,7 @@ class Op:
         # Hidden from type checkers, which would let every name pass.
 
         def __getattr__(self, name: str) -> Any:
-            # Reached for missing attributes, and for slots before they are set.
+            # Python calls this for missing attributes, and for slots without a value.
             cls = type(self)
             if name in cls.__slots__:
                 raise AttributeError(f"this {cls.__name__} has no outputs yet")
@@ -343,7 +344,7 @@ if TYPE_CHECKING:
         ...
 
 else:
-    # A Python function around it would add 35 to 50 ns to every eager call.
+    # A Python function that calls it would add 35 to 50 ns to every eager call.
     new = object.__new__
 
 

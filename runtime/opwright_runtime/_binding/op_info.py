@@ -21,9 +21,10 @@ T = TypeVar("T")
 class ArgInfo:
     """An input or an output.
 
-    One of `dtype`, `type_attr` and `type_list_attr` is set; `count` names the attr
-    that holds the length of a list of tensors of one dtype. `truncated`: what kernels
-    truncate the input's integers to, where that is narrower than its dtype.
+    One of `dtype`, `type_attr` and `type_list_attr` is set. `count` is the name of the
+    attr with the length of a list whose tensors have one dtype. `truncated` is the
+    dtype to which kernels truncate the input's integers, if it is narrower than the
+    input's dtype.
     """
 
     name: str
@@ -68,7 +69,7 @@ class OpInfo:
 
     @cached_property
     def required(self) -> tuple[AttrInfo, ...]:
-        """Attrs that are arguments of `create`; a dtype may have a default."""
+        """Attrs that are arguments of `create`. Only dtypes may have a default."""
         return tuple(
             attr
             for attr in self.attrs
@@ -97,7 +98,7 @@ class OpInfo:
 
     @cached_property
     def has_ref(self) -> bool:
-        """Whether an input or output is a ref, which only graphs have."""
+        """Whether an input or output is a ref. Refs exist in graphs only."""
         return any(arg.is_ref for arg in (*self.inputs, *self.outputs))
 
     @cached_property
@@ -152,11 +153,11 @@ def read_op_info(
 
     Args:
         name: OP_NAME.
-        python_names: Python names that differ from the OpDef's, by the OpDef's.
+        python_names: Python names that differ from the OpDef's names, by the latter.
         messages: full names of the messages that string attrs serialize, by attr.
-        native: devices that opwright's own library has kernels for.
-        shapes: shapes of arguments, as `opwright_notation` evaluates them.
-        truncated: what kernels truncate inputs and attrs to, by name.
+        native: the devices for which opwright's own library has kernels.
+        shapes: shapes of arguments, as expressions of `opwright_notation`.
+        truncated: by name of an input or attr, the dtype to which kernels truncate it.
         since: versions of TensorFlow that added the op, an attr, or `attr=value`.
         defaults: defaults of optional attrs, by their Python names.
 

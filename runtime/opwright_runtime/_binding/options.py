@@ -39,7 +39,7 @@ def default(value: V) -> V:
     return cast("V", _Default(_plain(value)))
 
 
-# For type checkers, which then refuse assignments to fields.
+# This makes type checkers refuse assignments to fields.
 @dataclass_transform(frozen_default=True, eq_default=False)
 class OpOptions:
     """Values of an op's optional attrs, each either explicit or the op's default.
@@ -120,7 +120,7 @@ class OpOptions:
 
     @classmethod
     def _refused(cls, keywords: Mapping[str, object]) -> errors.OpError:
-        """The error for keywords that are no fields."""
+        """The error for keywords that are not fields."""
         from opwright_runtime._binding import misuse
 
         return misuse.option_arguments(cls._op_class, keywords)
@@ -202,7 +202,7 @@ def _plain(value: Any) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    # A proto compares by content and has no hash.
+    # A protocol buffer is compared by content and has no hash.
     try:
         hash(value)
     except TypeError:

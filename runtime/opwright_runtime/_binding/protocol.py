@@ -1,4 +1,4 @@
-"""OpLike: the protocol of an op, for the modules that its base class imports."""
+"""OpLike: a protocol for `Op`, for modules that the module of `Op` itself imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class OpLike(Protocol):
-    """The members of `Op` that the modules it imports use."""
+    """The members of `Op` that are used by modules which the module of `Op` imports."""
 
     __slots__: ClassVar[tuple[str, ...]]
     _operation: tf.Operation

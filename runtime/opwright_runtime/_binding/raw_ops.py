@@ -1,7 +1,7 @@
-"""Ops as `tf.raw_ops` has them: its names, its keywords, its defaults.
+"""Raw ops: functions with the names, keywords and defaults of `tf.raw_ops`.
 
-A raw op is the function of an op, with the same code and other names, as TensorFlow
-makes its own. A call costs what a call of the function costs.
+A raw op is a copy of an op's function. It has the same code object, in which arguments
+are renamed, so a call takes as long as a call of the function.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from opwright_runtime.types import ShapeLike, TensorShape, as_shape
 
 
 class RawOps:
-    """The raw ops of the installed TensorFlow, which a module makes on first use.
+    """The raw ops of the installed TensorFlow, which are created on first use.
 
     Attributes:
-        module: the name of the module. Its package has the ops.
-        ops: OP_NAME to module, relative to the package, and class.
-        keywords: by OP_NAME, keywords by the OpDef's names, where they differ.
+        module: the name of the module of raw ops. Its package has the ops.
+        ops: by OP_NAME, the module, relative to the package, and the class.
+        keywords: by OP_NAME, the keywords that differ from the OpDef's names, by the
+            OpDef's names.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class RawOps:
         keep_from_autograph(module)
 
     def get(self, name: str) -> object:
-        """The `__getattr__` of the module: makes the raw op `name`."""
+        """The `__getattr__` of the module: creates the raw op `name`."""
         if name == "__all__":
             return self.names()
         if name.startswith("_") or name not in self.ops:
@@ -94,7 +95,7 @@ def raw_op(
 
     Args:
         op_class: the class of the op. Its function is in the same module.
-        keywords: keywords by the OpDef's names, where they differ.
+        keywords: the keywords that differ from the OpDef's names, by the OpDef's names.
         module: the `__module__` of the result.
     """
     source: Any = sys.modules[op_class.__module__]
@@ -127,9 +128,10 @@ def raw_op(
 def _with_keywords_only(
     code: CodeType, name: str, renamed: Mapping[str, str]
 ) -> CodeType:
-    """The code of a function with keywords only, some of them renamed.
+    """A copy of a code object whose arguments are keyword-only and partly renamed.
 
-    Instructions know an argument by its place among the local variables, which stays.
+    Bytecode refers to an argument by its index in the local variables, not by its name.
+    The index does not change.
     """
     names: dict[str, Any] = {"co_name": name}
     if hasattr(code, "co_qualname"):  # Python 3.10 has none.
@@ -143,7 +145,7 @@ def _with_keywords_only(
 
 
 def _renamed_in(doc: str, renamed: Mapping[str, str]) -> str:
-    """A docstring with other names of arguments: in its entries, and in backquotes."""
+    """A docstring with renamed arguments, in its entries and in backquotes."""
     if not renamed:
         return doc
 
@@ -161,7 +163,7 @@ def _given_shape(value: ShapeLike) -> TensorShape:
 
 
 def _raw_class(op_class: type[Op], keywords: Mapping[str, str]) -> type[Op]:
-    """The class that a raw op calls: that of the op, with the names of `tf.raw_ops`."""
+    """A subclass of the op's class with the names of `tf.raw_ops`, for a raw op."""
     members: dict[str, object] = {"__slots__": (), "PYTHON_NAMES": keywords}
     outputs = getattr(op_class, "Outputs", None)
     if outputs is not None:
@@ -173,7 +175,7 @@ def _raw_class(op_class: type[Op], keywords: Mapping[str, str]) -> type[Op]:
 
 
 class _RawOp(Op):
-    """Runs what the fast path of a raw op did not."""
+    """The base of classes that run a raw op if the fast path did not."""
 
     __slots__ = ()
 
@@ -189,7 +191,7 @@ class _RawOp(Op):
             try:
                 return cls._dispatched(name, inputs, attrs)
             except (TypeError, ValueError):
-                pass  # The op takes tensors only. The error below says so.
+                pass  # The call below raises an error, because the op needs tensors.
         given = {
             attr: cls._default(attr) if value is None else value
             for attr, value in attrs.items()
@@ -214,7 +216,7 @@ class _RawOp(Op):
 
     @classmethod
     def _default(cls, attr: str) -> object:
-        """What None stands for: the default of an attr, if it has one."""
+        """The default of an attr, for which None stands in `tf.raw_ops`; or None."""
         info = cls._info()
         return (info.absent.get(attr) or info.attr[attr]).default
 
@@ -222,7 +224,10 @@ class _RawOp(Op):
     def _dispatched(
         cls, name: str | None, inputs: Sequence[object], attrs: Mapping[str, object]
     ) -> object:
-        """What TensorFlow's dispatch makes of a call with a RaggedTensor, say."""
+        """The result of TensorFlow's own raw op, which dispatches on types.
+
+        It is for calls with a composite tensor, such as a RaggedTensor.
+        """
         info = cls._info()
         given = {arg.name: one for arg, one in zip(info.inputs, inputs, strict=True)}
         given |= {attr: value for attr, value in attrs.items() if attr in info.attr}
@@ -237,5 +242,5 @@ def _flat(values: Sequence[object]) -> Iterator[object]:
 
 
 def _is_composite(value: object) -> bool:
-    """Whether a value is made of tensors and is none, as a RaggedTensor is."""
+    """Whether a value is a composite tensor, such as a RaggedTensor."""
     return isinstance(value, CompositeTensor) and not isinstance(value, TensorType)

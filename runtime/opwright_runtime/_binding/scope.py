@@ -209,7 +209,7 @@ HERE = _new(None, None, "", (), ())
 
 
 def _operation(control: Any) -> Any:
-    """What an operation of a graph can wait for; None for results of eager ops."""
+    """The operation or tensor on which a graph can depend; None for eager results."""
     if isinstance(control, ops.EagerTensor):
         return None
     if hasattr(control, "OP_NAME"):

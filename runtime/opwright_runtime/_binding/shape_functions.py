@@ -1,8 +1,9 @@
-"""Ops whose shape functions refuse shapes that their kernels take.
+"""Ops whose shape functions refuse shapes that their kernels accept.
 
-Opdefs state what shape functions check. In eager mode only the kernel checks, so that
-the shapes in the opdef do not explain why it refused one of these ops. The error is
-then TensorFlow's own. `make fuzz-diagnosis` finds ops that are missing here.
+The shapes in opdefs are those that shape functions accept. In eager mode only the
+kernel checks shapes. The opdef's shapes then cannot explain why one of these ops
+failed, so the error is TensorFlow's own. `make fuzz-diagnosis` finds ops that are
+missing here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures of generated functions, as their source states them."""
+"""Signatures of generated functions, as their source code has them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import inspect
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-# They take the arguments that a function does not have, which it then refuses.
+# Generated functions have the parameters `*_surplus` and `**_unknown` to receive
+# arguments that they do not support, and raise an error that names these. The
+# signature leaves the two out.
 _REFUSED = frozenset({"_surplus", "_unknown"})
 
 
 class SourceSignature(inspect.Signature):
-    """The signature of a function before its required arguments get a default.
+    """The signature of a generated function, with its required arguments as required.
 
-    It is computed when it is first read: a package imports hundreds of functions, and
-    few programs read their signatures.
+    `describe_missing_args` gives the required arguments a default, to name a missing
+    one in an error. The signature is computed when it is first read, because a package
+    imports hundreds of functions and few programs read their signatures.
     """
 
     __slots__ = ("_function",)
-    _function: Any  # A FunctionType, which mypy takes for a method.
+    _function: Any  # It is a FunctionType, but mypy would treat that as a method.
 
     @classmethod
     def of(cls, function: FunctionType) -> SourceSignature:
@@ -31,7 +34,8 @@ class SourceSignature(inspect.Signature):
         # Hidden from type checkers, which would let every name pass.
 
         def __getattr__(self, name: str) -> Any:
-            # Reached for a slot without a value. `of` leaves those of the base empty.
+            # Python calls this for a slot without a value. `of` leaves the slots of
+            # the base class without one.
             if name == "_function":
                 raise AttributeError(name)
             source = _source_signature(self._function)

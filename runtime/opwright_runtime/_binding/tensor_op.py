@@ -19,7 +19,7 @@ D = TypeVar("D", default=AnyDType)
 if TYPE_CHECKING:
 
     class TensorOp(Output[D], Op):
-        """An op with one output: for type checkers, that output."""
+        """An op with one output. Type checkers see a subclass of the output's type."""
 
         def as_output(self) -> Output[D]: ...
 
@@ -27,20 +27,23 @@ else:
 
     class _TensorOpType(type):
         def __repr__(cls) -> str:
-            # TensorFlow shows it in errors about objects that are not its tensors.
+            # TensorFlow shows this text in errors if it does not accept an op in place
+            # of a tensor.
             return f"{super().__repr__()}, whose as_output() is a tf.Tensor"
 
     class TensorOp(Op, TensorType, metaclass=_TensorOpType):
-        """An op with one output: usable as that tensor, wherever TensorFlow takes one.
+        """An op with one output. It can be used in place of that tensor in TensorFlow.
 
-        Operators, comparison, indexing, truth, iteration, formatting, conversion to
+        Operators, comparison, indexing, bool(), iteration, formatting, conversion to
         NumPy and every attribute of a tensor are those of the output. TensorFlow itself
-        converts a `TensorType` to a tensor: functions may return it, gradients go to
-        it, `tf.data`, `tf.nest` and control flow accept it.
+        converts objects of its class `TensorType` to tensors. Functions may therefore
+        return the op, gradients with respect to it can be computed, and `tf.data`,
+        `tf.nest` and control flow accept it.
         """
 
         __slots__ = ()
-        # As in tensors: NumPy leaves operators to them.
+        # NumPy leaves binary operators to the operand with the higher priority. The
+        # value is that of tensors.
         __array_priority__ = tf.Tensor.__array_priority__
 
         def __class_getitem__(cls, dtype: object) -> type:
@@ -50,7 +53,8 @@ else:
             """The output."""
             return getattr(self, type(self).__slots__[0])
 
-        # TensorType has both as properties, which would hide those of the output.
+        # TensorType has `dtype` and `shape` as properties, which would hide the
+        # output's.
 
         @property
         def dtype(self) -> tf.DType:
@@ -68,7 +72,9 @@ else:
                 return getattr(output, name)
             except AttributeError:
                 if hasattr(type(output), name):
-                    raise  # TensorFlow's own words, as for `op` of an eager tensor.
+                    # The error is TensorFlow's own, for example for `op` of an eager
+                    # tensor.
+                    raise
             from opwright_runtime._binding import misuse
 
             raise AttributeError(
@@ -81,13 +87,14 @@ else:
             return ops.convert_to_tensor(self.as_output(), dtype=dtype, name=name)
 
         def __tf_tracing_type__(self, context: Any) -> Any:
-            # The body of a tf.function receives a tensor for an op.
+            # The body of a tf.function receives a tensor in place of the op.
             return self.as_output().__tf_tracing_type__(context)
 
         def __array__(
             self, dtype: npt.DTypeLike = None, copy: bool | None = None
         ) -> npt.NDArray[Any]:
-            # Always an array. A tensor's own method returns a number for a scalar.
+            # This returns an array also for a scalar, where a tensor's own method
+            # returns a number.
             array = np.asarray(self.as_output(), dtype)
             return array.copy() if copy else array
 

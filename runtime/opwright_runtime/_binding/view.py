@@ -45,7 +45,7 @@ class OpInputs:
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
-                # `copy` looks such names up before the copy has any fields.
+                # The module `copy` reads such names before the copy has any fields.
                 raise AttributeError(name)
             attr = self._info.attr_in_python.get(name)
             if attr is None:
@@ -68,7 +68,8 @@ class OpInputs:
         try:
             value = self._operation.get_attr(name)
         except ValueError:
-            # A graph that is older than the attr lacks it. TensorFlow uses the default.
+            # A graph from before the attr was added lacks it. TensorFlow then uses the
+            # default.
             if attr is None or attr.default is None:
                 raise
             default = attr.default

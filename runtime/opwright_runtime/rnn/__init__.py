@@ -1,4 +1,4 @@
-"""Recurrent layers: weights of Keras and torch as the CudnnRNN ops' parameters."""
+"""Recurrent layers: converts weights of Keras and torch for the CudnnRNN ops."""
 
 from opwright_runtime.rnn.keras_weights import params_from_keras, params_to_keras
 from opwright_runtime.rnn.packed import PackedParams

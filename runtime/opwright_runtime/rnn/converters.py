@@ -13,10 +13,11 @@ _SAVED_MODEL = "tf_saved_model"
 
 
 def converting(export: CodeType) -> bool:
-    """Whether a converter traces the call that is made here.
+    """Whether the current call is traced for a converter.
 
-    TensorFlow and Keras do not say what a function is traced for. A converter that
-    traces one waits for it, so it is on the stack. One that gets a graph is not.
+    TensorFlow and Keras do not tell for what purpose a function is traced. If a
+    converter traces it, the converter's code is on the stack. A converter that receives
+    a finished graph is not found.
 
     Args:
         export: the code of Keras's `Model.export`.

@@ -1,8 +1,8 @@
 """Keras 3's recurrent layers on opwright's kernels: `opwright.keras`.
 
-Each is Keras's own class with another inner loop, where Keras has cuDNN's: arguments,
-weights, states, dropout and files are Keras's. What the kernels lack runs in Keras's
-own loop.
+Each layer is a subclass of Keras's layer. It replaces only the inner loop, in the place
+where Keras calls cuDNN. Arguments, weights, states, dropout and files are those of
+Keras. If the kernels cannot run a layer or a call, Keras's own loop runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["GRU", "LSTM", "SimpleRNN"]
 # Keras has no types.
 KerasObject: TypeAlias = Any
 _Tensor: TypeAlias = Any
-# The last output, all outputs, the final states.
+# The last output, all outputs, and the final states.
 _Outputs: TypeAlias = tuple[_Tensor, _Tensor, list[_Tensor]]
 
 _TANH = (keras.activations.tanh, keras.ops.tanh, tf.tanh)
@@ -34,15 +34,19 @@ _RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 _EXPORT = inspect.unwrap(keras.Model.export).__code__
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-# A call in training packs its weights. A call in inference reads them to find packed
-# ones in the cache. That takes as long as the kernels save in some steps: in four, and
-# in one more for so many weights. The key is whether the call trains.
+# Each call has a fixed cost: a training call packs the weights, and an inference call
+# hashes them to find packed ones in the cache. The kernels are faster only for
+# sequences of more steps than this: _FIXED_STEPS steps, plus one step for each
+# _WEIGHTS_PER_STEP weights. The key says whether the call trains.
 _FIXED_STEPS = 4
 _WEIGHTS_PER_STEP = {False: 1 << 20, True: 1 << 19}
 
 
 class _KernelLayer:
-    """What the layers share. It comes before Keras's class in their bases."""
+    """The common part of the layers.
+
+    It comes before Keras's class in their bases, so that its methods override Keras's.
+    """
 
     built: bool
     cell: KerasObject
@@ -52,7 +56,7 @@ class _KernelLayer:
     zero_output_for_mask: bool
 
     def get_config(self) -> dict[str, Any]:
-        """Adds the arguments that Keras's own leaves out, unless they are defaults."""
+        """Adds arguments that Keras's method leaves out, unless they are defaults."""
         base: KerasObject = super()
         left_out = {
             "implementation": (getattr(self.cell, "implementation", 2), 2),
@@ -161,8 +165,9 @@ _register = keras.saving.register_keras_serializable("opwright")
 class LSTM(_KernelLayer, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs what they lack: activations other than tanh and sigmoid,
-    `recurrent_dropout`, `use_cudnn=False`; and calls of few steps, where it is faster.
+    Keras's own loop runs layers that the kernels do not support: activations other than
+    tanh and sigmoid, `recurrent_dropout`, `use_cudnn=False`. It also runs calls of few
+    steps, because it is faster for these.
     """
 
     __module__ = "opwright.keras"
@@ -172,9 +177,9 @@ class LSTM(_KernelLayer, keras.layers.LSTM):  # type: ignore[misc]
 class GRU(_KernelLayer, keras.layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs what they lack: activations other than tanh and sigmoid,
-    `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`; and calls of few steps,
-    where it is faster.
+    Keras's own loop runs layers that the kernels do not support: activations other than
+    tanh and sigmoid, `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`. It
+    also runs calls of few steps, because it is faster for these.
     """
 
     __module__ = "opwright.keras"
@@ -184,8 +189,9 @@ class GRU(_KernelLayer, keras.layers.GRU):  # type: ignore[misc]
 class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
     """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs what they lack: activations other than tanh and relu,
-    `recurrent_dropout`, `use_cudnn=False`; and calls of few steps, where it is faster.
+    Keras's own loop runs layers that the kernels do not support: activations other than
+    tanh and relu, `recurrent_dropout`, `use_cudnn=False`. It also runs calls of few
+    steps, because it is faster for these.
 
     Args:
         use_cudnn: "auto", True or False, as `keras.layers.LSTM` has it.
@@ -244,7 +250,7 @@ def _mode(cell: KerasObject) -> RnnMode | None:
 def _is_supported(
     mode: RnnMode, cell: KerasObject, x: _Tensor, states: list[_Tensor], mask: _Tensor
 ) -> bool:
-    """Whether the op takes these inputs. Keras's loop reports errors in the others."""
+    """Whether the op accepts these inputs. Keras's loop reports errors in other inputs."""
     sizes = x.shape[2] == cell.kernel.shape[0] > 0
     counts = len(states) == (2 if mode == "lstm" else 1)
     masked = mask is None or tf.TensorShape(x.shape[:2]).is_compatible_with(mask.shape)
@@ -285,7 +291,10 @@ def _run(
 
 
 def _infer(mode: RnnMode, lengths: _Tensor, *inputs: _Tensor) -> list[_Tensor]:
-    """Like `_train`, but saves nothing for the backward pass, which runs `_train`."""
+    """Like `_train`, but saves nothing for the backward pass.
+
+    If a gradient is requested, its function runs `_train` again.
+    """
 
     def infer(*inputs: _Tensor) -> _Tensor:
         def gradient(*upstream: _Tensor) -> _Tensor:
@@ -383,7 +392,8 @@ class _Steps:
         self.lengths = tf.reduce_sum(shown, axis=1)
         # For each step, the number of unmasked steps up to it.
         self._count = tf.cumsum(shown, axis=1)
-        # For each step, the unmasked step that has its output, from 1 on; 0: zeros.
+        # For each step, the number of the unmasked step whose output it has, counted
+        # from 1. For 0, the output is zeros.
         self._source = self._count * shown if zeros else self._count
 
     def to_front(self, x: _Tensor) -> _Tensor:
@@ -395,7 +405,7 @@ class _Steps:
         return tf.gather(x, tf.minimum(at, time - 1), batch_dims=1)
 
     def back(self, y: _Tensor) -> _Tensor:
-        """The outputs of all steps, from those of the steps in front."""
+        """The outputs of all steps, from the outputs in the order of `to_front`."""
         return tf.gather(_pad(y, axis=1, before=1), self._source, batch_dims=1)
 
     def last(self, h: _Tensor) -> _Tensor:

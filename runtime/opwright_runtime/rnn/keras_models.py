@@ -28,8 +28,8 @@ def on_kernels(model: KerasObject) -> KerasObject:
     """A copy of a model whose LSTM, GRU and SimpleRNN layers are those of opwright.
 
     Layers in wrappers such as `Bidirectional`, and in models within the model, are
-    replaced too. The copy has the model's weights, and is compiled as the model is. It
-    has a new optimizer, and stateful layers start from zeros.
+    replaced too. The copy has the model's weights and is compiled with the same
+    arguments. Its optimizer starts without state, and stateful layers start from zeros.
 
     Args:
         model: a `keras.Sequential` or a functional model.
@@ -52,7 +52,7 @@ def on_kernels(model: KerasObject) -> KerasObject:
     for (_, old), (_, new) in zip(
         _recurrent(model, ""), _recurrent(copy, ""), strict=True
     ):
-        # Keras's configurations leave them out.
+        # Keras's configurations do not contain these two arguments.
         new.use_cudnn = getattr(old, "use_cudnn", "auto")
         if hasattr(old.cell, "implementation"):
             new.cell.implementation = old.cell.implementation
@@ -64,12 +64,12 @@ def on_kernels(model: KerasObject) -> KerasObject:
 def kernel_report(
     model: KerasObject, steps: int | None = None, training: bool = False
 ) -> dict[str, str]:
-    """By recurrent layer of a model: what runs it, "kernels" or the reason why not.
+    """For each recurrent layer of a model: "kernels", or why Keras's loop runs it.
 
     Args:
         model: a model, or a layer.
-        steps: the length of the sequences; Keras's loop runs few steps faster. None
-            leaves that out.
+        steps: the length of the sequences. Keras's loop runs short sequences, because
+            it is faster for these. With None, the length is not considered.
         training: whether the call trains.
 
     Returns:
@@ -94,7 +94,7 @@ def _refused(model: object) -> errors.OpError:
 
 
 def _replaced(layer: KerasObject) -> KerasObject:
-    """The layer in the copy."""
+    """The layer that replaces `layer` in the copy."""
     if isinstance(layer, keras.Model):
         return on_kernels(layer)
     kind = _LAYERS.get(type(layer), type(layer))
@@ -123,7 +123,8 @@ def _recurrent(
 
     Args:
         layer: where to look.
-        prefix: the path to what is in `layer`; None for the name of `layer`.
+        prefix: the prefix of the paths of layers inside `layer`; None stands for the
+            name of `layer`.
     """
     if any(isinstance(layer, kind) for kind in _LAYERS):
         yield layer.name, layer

@@ -186,7 +186,7 @@ class _Cell:
         self.place = place
         self.kind = _CLASSES[name]
         self._layer = cast(_Layer, layer)
-        # The layer to build: a wrapper builds its inner layers.
+        # The layer whose `build` is called. A wrapper builds its inner layers.
         self._outer = self._layer if wrapper is None else wrapper
         self.units = int(self._layer.units)
         # A layer for cuDNN has no cell: it holds the weights itself, and its
@@ -262,8 +262,8 @@ class _Cell:
             values = np.asarray(variable.numpy())
             gates = values.reshape(len(values), len(self.order), self.units)
             shape = (len(self.order), self.units, len(values))
-            # A layer for cuDNN has the elements of each gate in cuDNN's order, although
-            # its shape is Keras's.
+            # A layer for cuDNN stores the elements of each gate in cuDNN's order, while
+            # the shape of the variable is Keras's.
             axes = (1, 0, 2) if self._made_for_cudnn else (1, 2, 0)
             return gates.transpose(axes).reshape(shape)[self.order]
 
@@ -283,7 +283,9 @@ class _Cell:
         self, matrices: list[Array], biases: Array
     ) -> Iterator[tuple[_Variable, Array]]:
         """Each variable with its new value: the inverse of `read`."""
-        # The order swaps two gates, so it is its own inverse.
+        # Keras's order of the gates is the op's order with at most two gates swapped.
+        # The permutation `self.order` is therefore its own inverse, and `read` and this
+        # method both use it.
         variables = (self._owner.kernel, self._owner.recurrent_kernel)
         for variable, values in zip(variables, matrices, strict=True):
             inputs, gates = values.shape[1], len(self.order)
@@ -319,7 +321,7 @@ class _Stack:
         one_by_one = list(layers) if isinstance(layers, Iterable) else [layers]
         if not one_by_one:
             raise input_error("layers", layers, _LAYER + ", or a sequence of such")
-        #: By layer, its directions.
+        #: For each layer, its cells: one for each direction.
         self.layers: list[list[_Cell]] = []
         for i, layer in enumerate(one_by_one):
             place = f"layers[{i}]" if isinstance(layers, Iterable) else "layers"
@@ -343,7 +345,7 @@ class _Stack:
                 raise input_error(f"{cell.place}.units", cell.units, allowed)
 
     def cells(self) -> Iterator[_Cell]:
-        """In the op's order: by layer, then by direction."""
+        """All cells in the op's order: by layer, then by direction."""
         return (cell for cells in self.layers for cell in cells)
 
     def sizes(self, input_size: int) -> Sizes:

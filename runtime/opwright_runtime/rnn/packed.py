@@ -28,9 +28,10 @@ DIRECTIONS: tuple[Direction, Direction] = ("unidirectional", "bidirectional")
 _OP = "CudnnRNNV3"
 
 
-# Closed: pyright passes the unknown keys of an open one to an op's `**_unknown`.
+# It is closed, because pyright assumes that an open TypedDict has unknown keys, which
+# would go to an op's `**_unknown`.
 class RnnOptions(TypedDict, closed=True):
-    """The options of a CudnnRNN op that its params decide."""
+    """The options of a CudnnRNN op that follow from its params."""
 
     rnn_mode: RnnMode
     direction: Direction
@@ -39,7 +40,7 @@ class RnnOptions(TypedDict, closed=True):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The configuration of layers, as far as it decides their params.
+    """The part of the configuration of layers that decides the sizes of their params.
 
     Attributes:
         rnn_mode: the option of that name.
@@ -169,7 +170,7 @@ class PackedParams:
             self.num_proj,
         )
 
-    # Type checkers accept an object with DLPack's protocol as an operand.
+    # With these methods, type checkers accept the object as an operand.
 
     def __dlpack__(self, **how: Any) -> Any:
         return self.params.__dlpack__(**how)

@@ -116,12 +116,12 @@ def params_to_torch(
             tensor[...] = values[name]
         else:
             whole = tensor.detach()
-            # torch does not read NumPy's bfloat16. A double holds all values.
+            # torch cannot read NumPy's bfloat16. A float64 can represent every value.
             whole.copy_(whole.new_tensor(values[name].astype(np.float64)))
 
 
 class _Tensor(Protocol):
-    """The interface that is used of a tensor of torch."""
+    """The part of the interface of torch's tensors that this module uses."""
 
     @property
     def dtype(self) -> object: ...
@@ -145,7 +145,7 @@ class _Weights:
     """The tensors of a module by their names, after checks, and their sizes."""
 
     def __init__(self, module: object, prefix: str, plain: RnnMode | None) -> None:
-        """`plain`: the mode of a plain cell that does not name its activation."""
+        """`plain`: the mode of an RNN in a `state_dict`, which lacks its activation."""
         state_dict = getattr(module, "state_dict", None)
         if isinstance(module, Mapping):
             state = cast(_Tensors, module)

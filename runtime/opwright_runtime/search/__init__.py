@@ -1,4 +1,4 @@
-"""Finding an op: by what it does, or by the public function that calls it.
+"""Finds an op by what it does, or by the public function that calls it.
 
     >>> opwright.search("running total")
     Cumsum      opwright.math.cumsum     Adds up what came before, along an axis.
@@ -8,8 +8,8 @@
     >>> opwright.for_tf("tf.math.reduce_std")
     tf.math.reduce_std is composed of Mean, Sub, Square, Sqrt
 
-Nothing leaves the machine: the index is made of the generated classes' own docstrings,
-in memory, when something is searched for the first time.
+No data leave the machine. The index is built in memory at the first search, from the
+docstrings of the generated classes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = ["Behind", "Found", "Results", "for_tf", "search"]
 
 @dataclass(frozen=True)
 class Found:
-    """An op that was found: its name, its function, what it does in a line."""
+    """An op that was found: its name, its function, and a line on what it does."""
 
     name: str
-    #: Where the function is: `opwright.math.cumsum`.
+    #: The full name of the function: `opwright.math.cumsum`.
     function: str
     summary: str
 
     @property
     def op_class(self) -> type[Op]:
-        """The class, which is imported for it."""
+        """The class of the op. It is imported on first use."""
         found: type[Op] = package().op_class(self.name)
         return found
 
@@ -66,15 +66,15 @@ class Results(tuple[Found, ...]):
 
 
 def search(query: str, limit: int = 10) -> Results:
-    """The ops that answer `query` best.
+    """The ops that match `query` best.
 
     Args:
-        query: what the op does, its name or a part of it, or a name of TensorFlow's:
-            `running total`, `MatMul`, `tf.math.cumsum`.
-        limit: how many at most.
+        query: what the op does, its name or a part of it, or the name of a function of
+            TensorFlow: `running total`, `MatMul`, `tf.math.cumsum`.
+        limit: the largest number of ops to return.
 
     Raises:
-        OpInputError: `query` is no text, or `limit` no positive number.
+        OpInputError: `query` is not a text, or `limit` is not a positive number.
     """
     if not isinstance(query, str):
         raise errors.bad_argument(
@@ -89,7 +89,7 @@ def search(query: str, limit: int = 10) -> Results:
 
 
 def described(name: str) -> Found:
-    """The op of that name with what is printed of it."""
+    """The op of that name, with the texts that are printed."""
     document = documents()[name]
     return Found(name, document.function, document.summary)
 
@@ -99,10 +99,10 @@ class Behind(tuple["type[Op]", ...]):
 
     Attributes:
         function: the function's name, `tf.linalg.matmul`.
-        ways: the names of the ops of each way in which it runs, in the order in which
-            they run. A way of one name is one op, another is composed of several. The
-            arguments decide which way it is, and rare ones may run others. `ways` is
-            empty for classes and methods: their ops are those that the source names.
+        ways: the sequences of ops that the function may run. Each has the OP_NAMEs in
+            the order in which the ops run. The arguments of a call decide which
+            sequence it runs, and rare arguments may run other ops. `ways` is empty for
+            classes and methods. Their ops are those that their source code names.
     """
 
     function: str
@@ -127,15 +127,15 @@ class Behind(tuple["type[Op]", ...]):
 def for_tf(name: str) -> Behind:
     """The classes of the ops that a public function of TensorFlow runs.
 
-    What is returned is a tuple of them, and says in `ways` whether the function is one
-    op or composed of several.
+    The result is a tuple of the classes. Its attribute `ways` says whether the function
+    is one op or is composed of several.
 
     Args:
-        name: its name, `tf.nn.softmax`; with or without `tf.`.
+        name: the name of the function, with or without `tf.`: `tf.nn.softmax`.
 
     Raises:
         OpUnknownError: TensorFlow has no such function, or it calls no op by itself.
-            The error has close names.
+            The error has similar names.
     """
     if not isinstance(name, str):
         raise errors.bad_argument(errors.OpInputError, "for_tf", "name", name, "a text")

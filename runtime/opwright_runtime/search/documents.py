@@ -1,4 +1,7 @@
-"""What is searched: each op's words, read from the source of its generated class."""
+"""The documents that are searched: the texts of each op.
+
+They are read from the source code of the generated classes, without importing these.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from typing import Any, Final
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.words import parts_of
 
-#: A class's docstring: that of the op's own class is the one above its OP_NAME.
+#: The docstring of an op's class: a docstring that is followed by OP_NAME.
 _DOCSTRING = re.compile(
     r'^class \w+\([^\n]*\):\n    """((?:(?!""").)*?)"""\n\n    OP_NAME = "([^"]+)"',
     re.MULTILINE | re.DOTALL,
 )
-#: How surely another expression than the op's name means the op.
+#: The score of an expression that is not the op's name, if the name has the score 1.
 _SYNONYM: Final = 0.9
 
 
-#: Whether an op has a gradient, which its docstring says.
+#: The sentence in a docstring that says whether the op has a gradient.
 _GRADIENT = re.compile(
     r"Gradient: (?:registered|none registered|declared not differentiable)\. ?"
 )
@@ -36,7 +39,8 @@ class Document:
     function: str
     summary: str
     description: str
-    #: Public functions of TensorFlow that run it, and how much of each it is: up to 1.
+    #: Public functions of TensorFlow that run the op. The value is the op's share of
+    #: the function: 1 if the function runs no other op.
     callers: Mapping[str, float]
 
     @property
@@ -46,7 +50,7 @@ class Document:
 
     @property
     def family(self) -> str:
-        """Its name without the version."""
+        """The name of the op without its version."""
         return re.sub(r"[Vv]\d+$", "", self.name)
 
     @property
@@ -54,7 +58,7 @@ class Document:
         return f"{self.name} was removed in GraphDef version" in self.description
 
     def expressions(self) -> Iterator[tuple[str, float]]:
-        """What it is called, and how surely that means it: its name is the surest."""
+        """Names and phrases for the op, each with a score: 1 for the op's own name."""
         own = parts_of(self.name)
         yield " ".join(own), 1.0
         yield "".join(own).lower(), 1.0
@@ -71,7 +75,10 @@ class Document:
 
 
 def package() -> Any:
-    """`opwright`, which is above this: looked up by name when it is used."""
+    """The package `opwright`.
+
+    It depends on this package, so it is imported only when it is needed.
+    """
     return import_module("opwright")
 
 
@@ -99,6 +106,6 @@ def _docstring(source: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A docstring without what every one has, and without code."""
+    """A docstring without code, and without the parts that every docstring has."""
     text = re.split(r"\n    (?:Example|Raises):\n", text)[0]
     return _GRADIENT.sub("", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""What ops are called: their names, and other expressions for them, by their words."""
+"""Expressions: names and phrases for ops, indexed by their words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class Expressions:
-    """The stems of each expression, and the ops that are called it."""
+    """Maps expressions, as sets of word stems, to the ops that they stand for.
+
+    An expression is a name or a phrase for an op: its own name, a synonym, or the name
+    of a function of TensorFlow that runs it.
+    """
 
     def __init__(self, documents: Mapping[str, Document]) -> None:
-        #: By expression and op, how surely the one means the other.
+        #: For each expression, the ops that it stands for, each with a score up to 1.
         self._called: dict[frozenset[str], dict[str, float]] = {}
-        #: The expressions with a word.
+        #: For each word, the expressions that contain it.
         self._having: dict[str, list[frozenset[str]]] = {}
-        #: The expressions that are written as one word: `hash table` as `hashtable`.
+        #: Expressions by their spelling as one word: `hashtable` for `hash table`.
         self._joined: dict[str, frozenset[str]] = {}
         for name, document in documents.items():
             for text, surely in document.expressions():
@@ -32,13 +36,17 @@ class Expressions:
                 self._joined.setdefault(stem(joined(text)), said)
 
     def __iter__(self) -> Iterator[tuple[frozenset[str], str, float]]:
-        """An expression, an op that is called it, and how surely."""
+        """Each expression with an op that it stands for, and the score of that op."""
         for said, ops in self._called.items():
             for name, surely in ops.items():
                 yield said, name, surely
 
     def says(self, asked: Set[str]) -> dict[str, float]:
-        """By op how well an expression for it matches the query, and no more."""
+        """For each op, how well its best expression matches the query, from 0 to 1.
+
+        Words of the expression that are missing in the query lower the result, and so
+        do words of the query that are missing in the expression.
+        """
         best: dict[str, float] = {}
         for word in asked:
             for said in self._having.get(word, ()):
@@ -48,13 +56,16 @@ class Expressions:
         return best
 
     def readings(self, query: str) -> set[frozenset[str]]:
-        """The words of a query, and of the expressions that it may stand for."""
+        """Sets of words for which to search: those of the query, in several spellings.
+
+        A query that is an expression written as one word also gives its words.
+        """
         texts = (query, query.rpartition(".")[2], query.replace("-", ""))
         whole = (self._joined.get(stem(joined(text)), _NONE) for text in texts)
         return {*map(self._words, texts), *whole}
 
     def _words(self, text: str) -> frozenset[str]:
-        """The stems of a text; for a word that joins an expression, those of this."""
+        """The stems of a text. An expression in one word gives all its stems."""
         return _NONE.union(*map(self._apart, telling(text)))
 
     def _apart(self, word: str) -> frozenset[str]:

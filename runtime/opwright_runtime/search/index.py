@@ -1,8 +1,8 @@
 """The index: BM25, in memory, over the words of every op.
 
-It finds the ops that have a query's words in what they are called and in summaries;
-where no op has one of them, it looks for them in descriptions. Those ops come first
-whose name, or another expression for it, says most of the query and little else.
+It finds the ops that have words of the query in their names, in other expressions for
+them, or in their summaries. If there are none, it searches in descriptions. An op ranks
+higher if one of its expressions contains more words of the query and fewer others.
 
 SQLite's full-text search is no alternative: see docs/adr/0026-search-in-python.md.
 """
@@ -19,27 +19,30 @@ from opwright_runtime.search.documents import Document
 from opwright_runtime.search.expressions import Expressions
 from opwright_runtime.search.words import joined, stems, telling
 
-#: How much a word counts in what an op is called, and in its summary.
+#: The weight of a word in a name or another expression for an op, and in its summary.
 _CALLED: Final = 8.0
 _SUMMARY: Final = 6.0
-#: BM25's own: where more of a word counts no more, and how length counts against it.
+#: BM25's parameters k1 (how fast more of a word stops to add to the score) and b (how
+#: much long documents lose).
 _SATURATION: Final = 1.2
 _LENGTH: Final = 0.4
-#: How much less an op counts that is gone, or of which there is a newer one.
+#: The score of a removed op is multiplied by this.
 _REMOVED: Final = 0.3
+#: The score of an op is multiplied by this for each newer version of it.
 _OLDER: Final = 0.9
-#: What is left of an op's score where no expression for it has a word of the query.
+#: The score of an op is multiplied by this if none of its expressions (its name,
+#: synonyms, functions that run it) has a word of the query.
 _UNNAMED: Final = 0.3
-#: The longest query that is read, in characters.
+#: The rest of a longer query is ignored, in characters.
 _LONGEST: Final = 500
 
 
 class Index:
-    """Ops by their words."""
+    """Finds ops by their words."""
 
     def __init__(self, documents: Mapping[str, Document]) -> None:
         self._documents = documents
-        #: By name without version the ops of it, a successor before what it replaces.
+        #: For each name without version, its ops: newer versions first, removed last.
         self._families: dict[str, list[str]] = {}
         for name in sorted(documents, key=self._age):
             self._families.setdefault(documents[name].family, []).append(name)
@@ -51,13 +54,14 @@ class Index:
         self._postings = self._weighed()
 
     def best(self, query: str, limit: int) -> list[str]:
-        """The names of the ops that answer a query best."""
+        """The names of the ops that match a query best."""
         query = query[:_LONGEST]
         named, called = self._by_name(query), tf_names.ops_of(query)
         if query.startswith("tf."):
             exact = [*called, *named]
         else:
-            # "repeat" means more than all ops that tf.repeat is composed of.
+            # A query such as "repeat" has better answers than the ops of which
+            # tf.repeat is composed. These only rank first if there is a single op.
             exact = [*named, *called] if len(called) == 1 else named
         scores: dict[str, float] = {}
         for asked in self._expressions.readings(query):
@@ -68,7 +72,7 @@ class Index:
         return list(dict.fromkeys([*exact, *ranked]))[:limit]
 
     def _by_name(self, query: str) -> list[str]:
-        """Ops of just that name, in any spelling; a successor first."""
+        """Ops of exactly that name, in any spelling. Newer versions come first."""
         return self._named.get(joined(query.rpartition(".")[2]), [])
 
     def _scores(self, asked: frozenset[str]) -> dict[str, float]:
@@ -82,7 +86,7 @@ class Index:
         return self._by_age(found)
 
     def _described(self, asked: frozenset[str]) -> dict[str, float]:
-        """By op how many words its description has."""
+        """For each op, how many of the words its description contains."""
         counts = {
             name: float(sum(word in document.description.lower() for word in asked))
             for name, document in self._documents.items()
@@ -90,7 +94,7 @@ class Index:
         return self._by_age({name: count for name, count in counts.items() if count})
 
     def _by_age(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """The best score of a family goes to its newest op, less to each older one."""
+        """Gives the best score of a family to its newest op, and less to older ones."""
         aged: dict[str, float] = {}
         for family in {self._documents[name].family for name in scores}:
             members = self._families[family]
@@ -107,7 +111,7 @@ class Index:
         return document.is_removed, -document.version
 
     def _weighed(self) -> dict[str, dict[str, float]]:
-        """By word and op the word's BM25."""
+        """For each word and op, the word's BM25 score."""
         counts = self._counted()
         lengths = {name: sum(count.values()) for name, count in counts.items()}
         average = sum(lengths.values()) / len(lengths)
@@ -124,7 +128,7 @@ class Index:
         return postings
 
     def _counted(self) -> dict[str, dict[str, float]]:
-        """By op how much each word is said of it."""
+        """For each op, the weight of each of its words. BM25 uses it as the count."""
         counts: dict[str, dict[str, float]] = {name: {} for name in self._documents}
         for said, name, surely in self._expressions:
             count = counts[name]

@@ -1,4 +1,4 @@
-"""The field's words for the same thing, in which users search: `synonyms.txt`."""
+"""Reads `synonyms.txt`: different words of the field for the same thing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-#: How much less each op of a row means it than the op before.
+#: The score of each op of a row is that of the op before it, multiplied by this.
 _NEXT: Final = 0.85
 
 
 @dataclass(frozen=True)
 class Row:
-    """Expressions that mean the same, and the ops that do it, the most telling first.
+    """Expressions with the same meaning, and the ops that do it, the best one first.
 
-    Without ops it means those that are called one of its expressions.
+    A row without ops stands for the ops that have one of its expressions as their name.
     """
 
     expressions: Sequence[str]
@@ -29,12 +29,12 @@ def rows() -> Sequence[Row]:
 
 
 def of_name(written: str) -> Sequence[str]:
-    """Other expressions for a name without spaces: for `matmul` `matrix product`."""
+    """Synonyms of a name without spaces: `matrix product` for `matmul`."""
     return _by_name().get(written.lower(), ())
 
 
 def of_op(name: str) -> Mapping[str, float]:
-    """Expressions for what an op does or helps to do, and how much each means it."""
+    """Expressions for what an op does or helps to do, each with its score."""
     return _by_op().get(name, {})
 
 

@@ -1,4 +1,4 @@
-"""Which ops TensorFlow's public functions run: data, made by calling them."""
+"""Which ops the public functions of TensorFlow run: data from calls of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from opwright_runtime import errors
 #: The ops of a call, in the order in which they run.
 Way: TypeAlias = tuple[str, ...]
 
-#: How much of a function that runs several ops the most telling one of them is.
+#: If a function runs several ops, the share of the one that fewest functions run.
 _COMPOSED: Final = 0.7
-#: A function whose source names more ops says little of each.
+#: If no example calls a function and its source names more ops than this, the function
+#: is ignored, because its name does not describe any one of the ops.
 _FEW: Final = 4
 
 
@@ -29,13 +30,13 @@ def _table() -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def ran() -> Mapping[str, tuple[Way, ...]]:
-    """How functions run: `tf.nn.softmax` as Softmax, others in one of several ways."""
+    """The ops that calls of a function ran. A function may have several ways."""
     return {name: tuple(map(tuple, ways)) for name, ways in _table()["ran"].items()}
 
 
 @cache
 def read() -> Mapping[str, Way]:
-    """Ops that sources name, of functions that no example runs."""
+    """The ops in the source code of functions that no example calls."""
     return {name: tuple(ops) for name, ops in _table()["read"].items()}
 
 
@@ -50,9 +51,10 @@ def names() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def callers() -> Mapping[str, Mapping[str, float]]:
-    """By op the functions that run it, and how much of each it is: all of it is 1.
+    """For each op, the functions that run it, each with the op's share of it.
 
-    Of several ops those tell most of a function which few other functions run.
+    The share is 1 if the function runs no other op. If it runs several, an op that few
+    other functions run has a larger share.
     """
     common = Counter(op for ops in names().values() for op in ops)
     few = {name: (ops,) for name, ops in read().items() if len(ops) <= _FEW}
@@ -68,7 +70,7 @@ def callers() -> Mapping[str, Mapping[str, float]]:
 
 
 def full_name(name: str) -> str:
-    """A function's name with its `tf.`, which may lack it."""
+    """The name of a function with `tf.`, which `name` may lack."""
     name = name.strip().removeprefix("tensorflow.").removeprefix("tf.")
     return f"tf.{name.rstrip('()')}"
 
@@ -79,7 +81,7 @@ def ops_of(name: str) -> tuple[str, ...]:
 
 
 def sentence(function: str) -> str:
-    """Whether a function is one op or composed of several, and of which."""
+    """A sentence that says whether a function is one op or is composed of several."""
     ways = ran().get(function)
     if ways is None:
         named = ", ".join(read()[function])
@@ -91,7 +93,7 @@ def sentence(function: str) -> str:
 
 
 def unknown(name: str) -> errors.OpError:
-    """The error for a name that nothing is known of."""
+    """The error for a name that is not in the data."""
     asked = name if name.startswith("tf.") else f"tf.{name}"
     close = get_close_matches(asked, names(), n=3)
     hint = f"; close to it: {', '.join(close)}" if close else ""

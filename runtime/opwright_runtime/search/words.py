@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-#: Words that say nothing of an op.
+#: Words that do not distinguish ops. They are ignored.
 _COMMON_WORDS: Final = """
     a am an and are as be by can could did do does each every for from function
     functions get give given has have how i in into is it its jax jnp keras make my need
@@ -16,7 +16,7 @@ _COMMON_WORDS: Final = """
     up use using value values want was way we what when which why with x y you your
 """
 _COMMON: Final = frozenset(_COMMON_WORDS.split())
-#: What names and those who look for them shorten.
+#: Abbreviations and other forms of words, with the form to which they are converted.
 _WHOLE: Final = {
     short: whole
     for whole, several in {
@@ -59,9 +59,9 @@ _ENDINGS: Final = (
     *(("ion", ""), ("ings", ""), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")),
     ("e", ""),
 )
-#: `normalise` and `normalisation`, which others spell with a z.
+#: The British spelling of words such as `normalise`. It is converted to a z.
 _SPELT_WITH_S: Final = re.compile(r"is(?=(?:e|es|ed|er|ers|ing|ations?)$)")
-#: What is left of `clipping` and `splitted`: `clip`, `split`.
+#: The doubled consonant that stays of `clipping` without its ending. It becomes single.
 _DOUBLED: Final = re.compile(r"([bdgmnprt])\1$")
 _VERSION: Final = re.compile(r"V\d+$")
 _DIMENSIONS: Final = re.compile(r"\b(\d|N)-D\b")
@@ -71,31 +71,31 @@ _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\
 
 
 def parts_of(name: str) -> list[str]:
-    """A name's words as they are written, without its version: `Mat`, `Mul`."""
+    """The words of a name as they are spelled, without its version: `Mat`, `Mul`."""
     name = _VERSION.sub("", name.rpartition(">")[2])
     return _PART.findall(_DIMENSIONS.sub(r"\1d", name))
 
 
 @lru_cache(maxsize=16384)
 def telling(text: str) -> frozenset[str]:
-    """The stems of a text's words; of common ones only where there are no others."""
+    """The stems of the words of a text. Common words count only if all are common."""
     words = [part.lower() for part in parts_of(text)]
     return frozenset(map(stem, set(words) - _COMMON or words))
 
 
 def joined(text: str) -> str:
-    """A text in small letters, as one word: `maxpool` for `Max_Pool`."""
+    """A text in lower case, written as one word: `maxpool` for `Max_Pool`."""
     return _SPACES.sub("", text).lower()
 
 
 def stems(text: str) -> Iterable[str]:
-    """The stems of a text's words, each once, without the common ones."""
+    """The distinct stems of the words of a text, without common words."""
     return set(map(stem, set(_WORD.findall(text.lower())) - _COMMON))
 
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
-    """A word without its ending, and not abbreviated: `convolut` for `conv`."""
+    """The stem of a word. Abbreviations are expanded first: `convolut` for `conv`."""
     word = _WHOLE.get(word, word)
     word = _SPELT_WITH_S.sub("iz", word)
     for ending, instead in _ENDINGS:

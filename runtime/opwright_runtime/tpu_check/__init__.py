@@ -47,23 +47,23 @@ def check_tpu(
 ) -> Report:
     """Compiles a program for TPUs and reports the result.
 
-    The function is traced and lowered in this process, as with `jit_compile=True`;
-    nothing runs. libtpu compiles in a separate process, so that a crash is a line of
-    the report.
+    The function is traced and lowered in this process, as with `jit_compile=True`, but
+    it is not run. libtpu compiles in a separate process, so that a crash of libtpu
+    becomes a line of the report.
 
     Args:
         program: a `tf.function`, another callable that `tf.function` accepts (a Keras
             model), or the folder of a SavedModel.
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
-            objects. Their shapes and dtypes count, and the values of plain Python
+            objects. Only their shapes and dtypes matter, and the values of plain Python
             arguments.
-        chips: the TPUs to compile for: keys of `CHIPS`.
+        chips: the TPUs for which to compile: keys of `CHIPS`.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
-        timeout: seconds that libtpu may take for each chip.
+        timeout: how many seconds libtpu may take for each chip.
         notify: called before each step with a short text.
-        **kwargs: as `args`, by name; for a SavedModel, a shape or `tf.TensorSpec`
-            for each input whose shape the signature leaves open.
+        **kwargs: example arguments like `args`, by name. For a SavedModel, a shape or
+            `tf.TensorSpec` for each input whose shape is not fixed in the signature.
 
     Raises:
         TpuCheckError: there is nothing to compile: libtpu is not installed, a chip or
@@ -98,12 +98,12 @@ def check_tpu(
 
 
 def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilation:
-    """Adds the ops whose own example does not compile for the chip."""
+    """Adds to an error the ops whose own example does not compile for the chip."""
     if compilation.error is None:
         return compilation
     chip = compilation.chip
     rows = {op: runs_on(op).reasons for op in ops}
-    # An op that XLA itself refuses does not reach libtpu.
+    # Ops that XLA itself cannot compile are left out, because they do not reach libtpu.
     by_themselves = [
         f"\n{op} does not compile for {chip} by itself: {row[chip]}"
         for op, row in rows.items()

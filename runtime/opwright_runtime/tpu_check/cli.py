@@ -117,7 +117,7 @@ def _input(text: str) -> tuple[str, tuple[int, ...], str | None]:
 
 def _check(options: argparse.Namespace, progress: Console) -> Report:
     with progress.status("starting TensorFlow") as status:
-        # It loads the native kernels.
+        # This import loads the native kernels.
         importlib.import_module("opwright")
         program = _program(options.program)
         return check_tpu(
@@ -134,7 +134,7 @@ def _program(target: str) -> Path | Callable[..., Any]:
     module_name, colon, attribute = target.rpartition(":")
     if not colon or Path(target).exists():
         return Path(target)
-    # As python sets it for a script or for -m.
+    # Python also puts this folder first, for a script and for -m.
     file = Path(module_name)
     sys.path.insert(0, str(file.parent) if file.suffix == ".py" else os.getcwd())
     try:
@@ -155,7 +155,7 @@ def _inputs(
 
     inputs: dict[str, Any] = {}
     for name, shape, dtype in given:
-        # A signature knows its dtypes; a function does not.
+        # A signature has the dtypes of its inputs. A function does not.
         if dtype is None and not of_function:
             inputs[name] = shape
             continue

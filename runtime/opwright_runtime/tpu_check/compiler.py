@@ -17,8 +17,8 @@ from pathlib import Path
 
 from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckError
 
-# For a machine without a TPU, or with a TPU in use: no metadata server, no lock, no log
-# files, and no start of the device.
+# With these variables, libtpu works on a machine without a TPU, or whose TPU is in use:
+# it uses no metadata server, no lock file and no log files, and starts no device.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -46,8 +46,8 @@ def compile_each(
 ) -> Iterator[Compilation]:
     """Compiles a serialized HLO module for each of the chips in turn.
 
-    One worker compiles for all chips. If it dies or is stopped, another worker goes on
-    with the next chip.
+    One worker process compiles for all chips. If it dies or is stopped, a new worker
+    continues with the next chip.
     """
     with (
         tempfile.TemporaryDirectory(prefix="opwright-tpu-") as folder,
@@ -70,7 +70,7 @@ class _Worker:
     def __init__(self, module: Path, chips: Sequence[str]) -> None:
         topologies = [CHIPS[chip].topology for chip in chips]
         command = [sys.executable, "-m", f"{__package__}.worker"]
-        # The worker finds the same modules as this process.
+        # With this path, the worker finds the same modules as this process.
         path = os.pathsep.join(filter(None, sys.path))
         self._stderr = module.with_name("stderr")
         with self._stderr.open("wb") as stderr:
@@ -80,7 +80,7 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                bufsize=0,  # poll does not see a line in a buffer.
+                bufsize=0,  # `poll` does not notice data in a buffer of Python.
             )
 
     def next(self, chip: str, timeout: float) -> Compilation:
@@ -111,7 +111,7 @@ class _Worker:
 
 
 def _last_words(status: int, stderr: str) -> str:
-    """Why a worker died: the line of a failed check if there is one, or its last."""
+    """Why a worker died: its line for a failed check, or else its last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("F") and "] " in line]
     said = (fatal or lines or ["it said nothing"])[0 if fatal else -1]

@@ -17,7 +17,7 @@ class Chip:
     """A TPU to compile for.
 
     Attributes:
-        topology: the smallest slice of it that libtpu takes, as libtpu names it.
+        topology: the smallest slice of it that libtpu accepts, by libtpu's name.
         hbm: memory of one chip, in bytes.
     """
 
@@ -42,11 +42,11 @@ class Argument:
     """An argument of the compiled program.
 
     Attributes:
-        name: the function's own name for it, or the variable's.
-        kind: "argument" if the caller passes it. The function refers to a "variable" or
-            a "captured" tensor; both become arguments of the program.
-        dtype: by TensorFlow's name.
-        shape: of one call.
+        name: the name of the function's parameter, or of the variable.
+        kind: "argument" if the caller passes it. A "variable" or a "captured" tensor is
+            one that the function refers to; both become arguments of the program.
+        dtype: its TensorFlow name.
+        shape: its shape in the compiled program.
         bytes: its size, without the padding of the TPU's layout.
     """
 
@@ -68,8 +68,8 @@ class Blocker:
         op: type of the op (OP_NAME), or kind of the argument; "" if XLA does not say.
         name: name of the op in the graph, or of the argument.
         reason: why XLA cannot compile it.
-        where: file and line of the user's code that made the op, where they are known.
-        code: that line.
+        where: file and line of the user's code that created the op, if they are known.
+        code: the text of that line.
     """
 
     op: str
@@ -87,13 +87,14 @@ class Compilation:
         chip: one of `CHIPS`.
         seconds: duration of the compilation.
         error: libtpu's error; None if it compiles.
-        argument_bytes: arguments, variables among them, as the TPU lays them out.
-        output_bytes: outputs, new values of variables among them.
-        alias_bytes: outputs that overwrite arguments: variables updated in place.
-        temporary_bytes: memory that it needs while it runs.
-        code_bytes: the program itself.
-        flops: as XLA estimates them for one call; the body of a loop counts once.
-        bytes_accessed: likewise, over all levels of memory.
+        argument_bytes: size of the arguments, including variables, in the TPU's layout.
+        output_bytes: size of the outputs, including new values of variables.
+        alias_bytes: size of the outputs that overwrite arguments: variables that are
+            updated in place.
+        temporary_bytes: size of the temporary memory that the program needs.
+        code_bytes: size of the program itself.
+        flops: XLA's estimate for one call. The body of a loop counts once.
+        bytes_accessed: XLA's estimate for one call, over all levels of memory.
     """
 
     chip: str
@@ -123,7 +124,7 @@ class Findings:
 
     @property
     def compiles(self) -> bool:
-        """Whether it compiles for every requested chip."""
+        """Whether the program compiles for every requested chip."""
         return not self.blockers and all(each.compiles for each in self.compilations)
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From a function or a SavedModel to the HLO module that a TPU's compiler takes."""
+"""Lowers a function or a SavedModel to the HLO module that a TPU's compiler needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOREIGN = (tf.string, tf.variant, tf.resource)
 # The forms in which messages of TensorFlow's compiler name a node.
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
 
-# Code of these packages is not the user's.
+# Code of these packages is not the user's code.
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "opwright", "opwright_runtime")
 
 
@@ -31,11 +31,11 @@ class Traced:
     """A function traced for arguments of fixed shapes.
 
     Attributes:
-        name: the function's or the signature's.
+        name: the name of the function or signature.
         function: TensorFlow's ConcreteFunction.
-        specs: shape and dtype of each argument that the caller passes, flat.
-        arguments: those and the captures, in the order of the program.
-        has_sources: whether the graph's ops know the lines of code that made them.
+        specs: shape and dtype of each argument that the caller passes, in a flat list.
+        arguments: these arguments and the captures, in the order of the program.
+        has_sources: whether the graph has the line of code that created each op.
     """
 
     name: str
@@ -72,8 +72,8 @@ def from_saved_model(
 ) -> Traced:
     """Reads a signature of a SavedModel.
 
-    Shapes that it leaves open are settled by what is `given` for the input: a shape, or
-    whatever has a shape and dtype.
+    If the signature does not fix the shape of an input, `given` must have it: a shape,
+    or an object with a shape and dtype.
     """
     if not tf.saved_model.contains_saved_model(str(folder)):
         raise TpuCheckError(f"{folder}: no SavedModel there")
@@ -104,25 +104,26 @@ def from_saved_model(
             )
         specs.append(spec)
     traced = _traced(name, concrete, tuple(specs), has_sources=False)
-    # Its variables live as long as the model does.
+    # The variables of the function exist only as long as the model object.
     concrete._opwright_model = model
     return traced
 
 
 def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
-    """The serialized HLO module, or what in the function keeps XLA from making one."""
+    """The serialized HLO module, or the parts that XLA cannot compile."""
     foreign = tuple(
         Blocker(argument.kind, argument.name, f"XLA has no values of {argument.dtype}")
         for argument in traced.arguments
         if tf.as_dtype(argument.dtype) in _FOREIGN
     )
     if foreign:
-        # The ops that use a captured tensor say more than its number.
+        # For a captured tensor, the ops that use it are reported, because the tensor
+        # itself has no helpful name.
         named = tuple(each for each in foreign if each.op != "captured")
         return (*named, *_unsupported(traced)) or foreign
     try:
-        # For the default device, not for "TPU": all devices have the same HLO, and the
-        # lowering for a missing device fails on constants.
+        # This lowers for the default device, not for "TPU". The HLO is the same for all
+        # devices, and lowering for a missing device fails on constants.
         generate = compiler_ir.from_concrete_function(
             traced.function, list(traced.specs)
         )
@@ -133,7 +134,7 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
 
 
 def op_types(traced: Traced) -> tuple[str, ...]:
-    """The OP_NAMEs in a function and in the functions that it calls, each once."""
+    """The distinct OP_NAMEs in a function and in the functions that it calls."""
     found = (op.type for op in _operations(traced.function.graph, set()))
     return tuple(dict.fromkeys(found))
 
@@ -186,7 +187,7 @@ def _shown(spec: Any) -> str:
 
 
 def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
-    """All unsupported ops; XLA's message names only the first."""
+    """All unsupported ops. XLA's message names only the first of them."""
     if unsupported := _unsupported(traced):
         return unsupported
     reason = sentence(message)
@@ -249,13 +250,13 @@ def _dtype(op: Any, attr: str) -> tf.DType:
 
 
 def sentence(message: str) -> str:
-    """The sentence of a message that says what is wrong."""
+    """The sentence in an error message of XLA that describes the problem."""
     text = message.removeprefix("Failed getting HLO text: '")
     return text.strip().splitlines()[0].strip().removesuffix("'")
 
 
 def _source(op: Any) -> tuple[str | None, str | None]:
-    """File and line of the user's code that made an op, and that line."""
+    """The file and line of the user's code that created an op, and its text."""
     folders = tuple(
         f"{Path(file).parent}/"
         for name in _LIBRARIES

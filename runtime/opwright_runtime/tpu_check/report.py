@@ -12,8 +12,9 @@ class Report(Findings):
     """The results of a check; `print` shows them as tables.
 
     Attributes:
-        program: name of what was checked.
-        arguments: of the compiled program, in its order: captured variables included.
+        program: the name of the program that was checked.
+        arguments: the arguments of the compiled program, in its order, with captured
+            variables.
         blockers: the parts that XLA cannot compile for any chip.
         compilations: one for each chip, if there are no blockers.
     """

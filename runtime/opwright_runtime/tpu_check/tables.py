@@ -67,7 +67,7 @@ def _arguments(report: Findings) -> Table:
     table.add_column("size", justify="right")
     rows = report.arguments
     if len(rows) > _SHOWN:
-        # The table shows the largest; the report has all.
+        # The table shows only the largest arguments. The report has all of them.
         rows = tuple(sorted(rows, key=lambda row: -row.bytes)[: _SHOWN - 1])
     for row in rows:
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -128,12 +128,12 @@ def _table() -> Table:
 
 
 def size(number: float | None) -> str:
-    """Bytes in the unit that suits them."""
+    """A number of bytes in a suitable unit."""
     return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
 def count(number: float | None) -> str:
-    """A count in thousands, millions, ..."""
+    """A count in a suitable unit: thousands, millions, ..."""
     return _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
 
 

@@ -1,4 +1,4 @@
-"""Compiles one HLO module for TPUs, in a process that libtpu may crash.
+"""Compiles one HLO module for TPUs, in a process of its own, because libtpu may crash.
 
     python -m opwright_runtime.tpu_check.worker HLO TOPOLOGY ...
 
@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-# jax is an extra: type checkers need not find it.
+# jax is an optional dependency, so type checkers may not find it.
 jax: Any = import_module("jax")
 topologies: Any = import_module("jax.experimental.topologies")
 ir: Any = import_module("jax.extend.mlir.ir")
@@ -27,7 +27,8 @@ _to_stablehlo: Any = xla_client._xla.mlir.hlo_to_stablehlo
 
 
 def main(hlo: str, *wanted: str) -> None:
-    # stdout carries only results. libtpu prints to it too.
+    # stdout must contain only results, but libtpu prints to it, too. So its output is
+    # redirected to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for topology in wanted:
@@ -35,7 +36,7 @@ def main(hlo: str, *wanted: str) -> None:
 
 
 def compile_for(topology: str, hlo: str) -> dict[str, object]:
-    """Sizes and estimates, or an error; and the seconds that it took."""
+    """The sizes and estimates, or the error, and the duration of the compilation."""
     device: Any = topologies.get_topology_desc(topology, platform="tpu").devices[0]
     start = time.monotonic()
     try:
@@ -43,7 +44,7 @@ def compile_for(topology: str, hlo: str) -> dict[str, object]:
             module = ir.Module.parse(_to_stablehlo(Path(hlo).read_bytes()))
             _drop_copies(module)
             executable = device.client.compile(
-                # The last jax for Python 3.10 takes bytecode, newer ones the module.
+                # The last jax for Python 3.10 needs bytecode, newer ones the module.
                 _bytecode(module) if jax.__version_info__ < (0, 10) else module,
                 xla_client.DeviceList((device,)),
                 xla_client.CompileOptions(),
@@ -56,9 +57,9 @@ def compile_for(topology: str, hlo: str) -> dict[str, object]:
 
 
 def _drop_copies(module: Any) -> None:
-    """Takes out the copies that TensorFlow puts before the new values of variables.
+    """Removes the copies that TensorFlow inserts before the new values of variables.
 
-    StableHLO has no such op, and libtpu makes its own where buffers demand them.
+    StableHLO has no copy op. libtpu inserts copies itself where buffers need them.
     """
     copies: list[Any] = []
 

@@ -9,9 +9,10 @@ The types of inputs:
   or text.
 - `Operand[U]`: the same, where `U` is bound to the dtypes that the op allows. All
   inputs of one `U` share one dtype, since `Output` is invariant.
-- `SameOperand[U]`, `SameAnyOperand[U]`: the inputs after the first of a `U`, so that an
-  error of mypy names the one whose dtype differs.
-- `AnyOperand[U]`: the same where `U` may be the dtype of strings: numbers or text.
+- `SameOperand[U]`, `SameAnyOperand[U]`: all inputs of the same `U` but the first. With
+  these, an error of mypy names the input whose dtype differs.
+- `AnyOperand[U]`: like `Operand[U]`, for a `U` that may be the dtype of strings: it
+  accepts numbers and text.
 - `TensorOperand[...]`: a tensor, never a value: ref, resource and variant inputs.
 - `Sequence[Operand[U]]`: a list input; `Sequence[Operand[AnyDType]]` when each
   element has a dtype of its own.

@@ -1,1 +1,1 @@
-"""Empty: _tensorflow.pyi beside it is for type checkers alone."""
+"""This module is empty. Its stub _tensorflow.pyi is for type checkers only."""

@@ -1,4 +1,4 @@
-"""Types of attrs: what a call takes, and what an operation returns."""
+"""Types of attrs, as calls accept them and as operations return them."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def as_shapes(values: Iterable[ShapeLike]) -> list[TensorShape]:
 
 
 def as_bool(value: object) -> bool:
-    """`value`, which is a bool of Python or NumPy, as a bool.
+    """Converts a bool of Python or NumPy to a bool.
 
     Raises:
-        TypeError: it is not a bool. 1 equals True and is none.
+        TypeError: it is not a bool. The integer 1 equals True but is not a bool.
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)

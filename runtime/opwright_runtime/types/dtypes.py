@@ -17,7 +17,7 @@ class _DTypeMeta(type):
         # Hidden from type checkers, which would let every name pass.
 
         def __getattr__(cls, name: str) -> object:
-            # Reached for `dtype` if TensorFlow is older than the dtype.
+            # Python calls this for `dtype` if the installed TensorFlow lacks the dtype.
             why = _LACKING.get(cls) if name == "dtype" else None
             raise AttributeError(why or f"{cls!r} has no attribute {name!r}")
 
@@ -212,7 +212,8 @@ DTypeLike: TypeAlias = TensorFlowDType | np.dtype[Any] | type[np.generic] | str
 AnyDTypeLike: TypeAlias = type[TType] | DTypeLike
 """A dtype given in any way."""
 
-# By identity: hashing a tf.DType takes longer than the rest of the binding's work.
+# The keys are object ids, because hashing a tf.DType would take longer than all else
+# that opwright does in a call.
 _BY_ID: dict[int, tf.DType] = {
     id(key): cls.dtype
     for cls in DTYPES.values()
@@ -221,7 +222,7 @@ _BY_ID: dict[int, tf.DType] = {
 
 
 def as_dtype(value: type[TType] | DTypeLike) -> tf.DType:
-    """The `tf.DType` that `value` names; of a ref dtype, the one it refers to.
+    """The `tf.DType` that `value` names. For a ref dtype, it is the base dtype.
 
     Raises:
         TypeError: `value` names no dtype.

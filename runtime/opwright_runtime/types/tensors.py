@@ -90,10 +90,12 @@ if TYPE_CHECKING:
         class Output(Operators[D], tf.Tensor):
             """A `tf.Tensor` whose dtype the type checker knows."""
 
-            # Without this, an output is an array of every dtype.
+            # Without this, type checkers would accept an output as an array of any
+            # dtype.
             __dlpack__: None
 
-            # Not a list, so that it is not a PlainTensor.
+            # It returns no list, so that type checkers do not accept an output as a
+            # PlainTensor.
             def consumers(self) -> Sequence[tf.Operation]: ...  # type: ignore[override]
 
 else:
