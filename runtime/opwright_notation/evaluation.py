@@ -148,7 +148,7 @@ class Evaluation:
         raise MisfitError(f"{ast.unparse(node)} is {size}")
 
     def row(self, node: ast.expr) -> Sizes:
-        """The value of an expression as a row of sizes; None if their number is unknown."""
+        """The value of an expression as a row of sizes; None for an unknown number."""
         found = self.value(node)
         if isinstance(found, int):
             found = (found,)

@@ -120,7 +120,7 @@ def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:
 
 @cache
 def _register_compilers() -> None:
-    """Compiles a function with XLA, because that makes TensorFlow register its kernels."""
+    """Compiles a function with XLA, so that TensorFlow registers XLA's kernels."""
     with tf.init_scope():
         tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(0))
 

@@ -86,7 +86,7 @@ def provider(op_name: str) -> str:
 
 
 def _libraries() -> Iterator[Path]:
-    """Shared libraries in this process that are linked with TensorFlow, but not its own."""
+    """Shared libraries in this process that need TensorFlow, except its own."""
     try:
         rows = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # Not Linux.

@@ -250,7 +250,7 @@ def _mode(cell: KerasObject) -> RnnMode | None:
 def _is_supported(
     mode: RnnMode, cell: KerasObject, x: _Tensor, states: list[_Tensor], mask: _Tensor
 ) -> bool:
-    """Whether the op accepts these inputs. Keras's loop reports errors in other inputs."""
+    """Whether the op accepts these inputs. Keras's loop refuses wrong ones."""
     sizes = x.shape[2] == cell.kernel.shape[0] > 0
     counts = len(states) == (2 if mode == "lstm" else 1)
     masked = mask is None or tf.TensorShape(x.shape[:2]).is_compatible_with(mask.shape)
