@@ -1,4 +1,4 @@
-"""Starts the command line, or says what it takes to have it."""
+"""Starts the command line, or prints which packages are missing for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of an op's parts: its variables, inputs, outputs and attrs."""
+"""The type annotations of an op: of its type variables, inputs, outputs and attrs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opwright_codegen.types import (
 #: Type variables by the type attr that they stand for.
 Variables: TypeAlias = Mapping[str, PyType]
 
-#: Of these dtypes there are no values but tensors.
+#: Only tensors can have these dtypes, not Python values.
 _NO_VALUES = ("resource", "variant")
 
 
@@ -40,7 +40,7 @@ def function_variables(op: Op) -> Variables:
 
 
 def output(arg: Arg, variables: Variables) -> PyType:
-    """What an output is, or an input that is read off an operation."""
+    """The type of an output, or of an input that is read from an operation."""
     if arg.dtype is not None:
         inner = dtype(arg.dtype)
     else:
@@ -50,7 +50,7 @@ def output(arg: Arg, variables: Variables) -> PyType:
 
 
 def values(op: Op, variables: Variables) -> PyType:
-    """What the op's function returns."""
+    """The type that the op's function returns."""
     if not op.outputs:
         return named("Operation") | NONE
     if len(op.outputs) == 1:
@@ -59,7 +59,7 @@ def values(op: Op, variables: Variables) -> PyType:
 
 
 def operand(op: Op, arg: Arg, variables: Variables) -> PyType:
-    """What an input takes."""
+    """The type of the argument for an input."""
     if arg.dtype is not None:
         inner = dtype(arg.dtype)
     elif arg.type_attr is not None:
@@ -77,20 +77,20 @@ def operand(op: Op, arg: Arg, variables: Variables) -> PyType:
 
 
 def _is_settled(op: Op, arg: Arg) -> bool:
-    """Whether an input before has the same dtype."""
+    """Whether an earlier input has the same type attr."""
     before = op.inputs[: op.inputs.index(arg)]
     return arg.type_attr in {one.type_attr for one in before} - {None}
 
 
 def _may_be_text(op: Op, arg: Arg) -> bool:
-    """Whether an input whose dtype is inferred takes strings."""
+    """Whether an input whose dtype is inferred may have strings."""
     name = arg.type_attr or arg.type_list_attr
     allowed = None if name is None else op.attr(name).allowed
     return arg.dtype is None and (allowed is None or "string" in allowed)
 
 
 def given(attr: Attr) -> PyType:
-    """An attr where a caller gives it."""
+    """The type of the argument for an attr."""
     if attr.message is not None:
         return named("MessageLike")
     element = _element(attr, ARGUMENT_TYPES)
@@ -98,7 +98,7 @@ def given(attr: Attr) -> PyType:
 
 
 def read(attr: Attr) -> PyType:
-    """An attr where a caller reads it off an operation."""
+    """The type of an attr that is read from an operation."""
     if attr.message is not None:
         return named("MessageBytes")
     element = _element(attr, FIELD_TYPES)
@@ -115,12 +115,15 @@ def _element(attr: Attr, names: Mapping[str, str]) -> PyType:
 
 
 def dtype_given(attr: Attr) -> PyType:
-    """A dtype that no output follows: as a class one of those allowed, or by name."""
+    """The type of a dtype argument that does not decide the type of an output.
+
+    It accepts the classes of the allowed dtypes, and names.
+    """
     if attr.allowed is None:
         return given(attr)
     return named("type", one_of_dtypes(attr.allowed)) | named("DTypeLike")
 
 
 def dtype_followed(variable: PyType) -> PyType:
-    """A dtype that outputs follow where it is given as a class."""
+    """The type of a dtype argument that, as a class, decides the type of outputs."""
     return named("type", variable) | named("DTypeLike")

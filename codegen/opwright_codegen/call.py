@@ -1,4 +1,4 @@
-"""The calls in an op's file: what `create` and the function hand on."""
+"""The arguments that `create` and the function of an op pass to the runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from opwright_codegen.types import (
 
 
 def assigned(outputs: Sequence[str]) -> str:
-    """What the result of an execution is assigned to; empty without outputs."""
+    """The targets to which the result of a fast-path call is assigned.
+
+    It is empty without outputs.
+    """
     targets = [f"op.{output}" for output in outputs]
     if not targets:
         return ""
@@ -34,14 +37,14 @@ def operands(op: Op) -> tuple[str, ...]:
 
 
 def fast_path_attrs(op: Op, *, by_function: bool) -> Iterator[str]:
-    """Names and values of attrs, as TensorFlow's fast path and its tape take them."""
+    """The names and values of attrs, as arguments of TensorFlow's fast path."""
     for attr in op.given:
         yield literals.quoted(attr.name)
         yield _value(op, attr, by_function=by_function, converted=True)
 
 
 def converters(op: Op) -> Iterator[str]:
-    """What `fast_path_attrs` names of the runtime."""
+    """The runtime's names that the result of `fast_path_attrs` uses."""
     for convert in filter(None, map(_converter, op.given)):
         yield convert
         if convert == AS_DTYPE:
@@ -49,17 +52,17 @@ def converters(op: Op) -> Iterator[str]:
 
 
 def integers_condition(op: Op, *, by_function: bool) -> str:
-    """The condition under which the fast path cuts no number, with `and` before it.
+    """The condition for a fast path that truncates no number. It begins with `and`.
 
-    Tensors are known on sight, and so are the integers that most calls give; of all
-    else the runtime looks at the values.
+    Tensors and the usual integers are recognized by their types, without a call. For
+    all other arguments a function of the runtime checks the values.
     """
     conditions = [_fits(op, dtype, args) for dtype, args in _narrowed(op)]
     conditions += [
         _within(dtype, naming.argument(attr.name))
         for attr in op.given
         for dtype in (dict(op.truncated).get(attr.name),)
-        # `create` takes options that were checked as they were made.
+        # `Options` checked its fields when it was created, so `create` need not.
         if dtype and (by_function or op.role(attr) is not Role.OPTION)
     ]
     return "".join(f" and {condition}" for condition in conditions)
@@ -71,7 +74,7 @@ def _within(dtype: DTypeName, name: str) -> str:
 
 
 def narrowing(op: Op) -> Iterator[str]:
-    """What `integers_condition` names of the runtime."""
+    """The runtime's names that the result of `integers_condition` uses."""
     for dtype, args in _narrowed(op):
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)
@@ -89,7 +92,8 @@ def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
             bounds = _within(dtype, names[0])
             known.append(f"type({names[0]}) is int and {bounds}")
         elif len(args) == 2 and dtype is None and _holds_small_integers(op, args[0]):
-            # It follows the other, and fits any dtype that this has.
+            # The second input gets the dtype of the first. Integers up to 127 fit all
+            # dtypes that the first may have.
             known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
     cls = DTYPES[dtype] if dtype else "None"
     known.append(f"{_check(dtype, args)}({', '.join((cls, *names))})")
@@ -97,7 +101,10 @@ def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
 
 
 def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
-    """What looks at values: alone, or with those whose dtype they take."""
+    """The runtime's function that checks values.
+
+    It depends on whether an input is checked alone, or with others of the same dtype.
+    """
     first, *others = args
     if len(others) == 1 and not any(arg.is_list for arg in args):
         return "fit_pair"
@@ -106,17 +113,18 @@ def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
 
 
 def _holds_small_integers(op: Op, arg: Arg) -> bool:
-    """Whether each dtype that an input may have holds the integers up to 127."""
+    """Whether all dtypes of an input can represent the integers up to 127."""
     allowed = op.attr(arg.type_attr or "").allowed
     return allowed is not None and not NARROW.intersection(allowed)
 
 
 def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
-    """Inputs that TensorFlow converts to a dtype of integers or bool.
+    """The inputs that TensorFlow converts to a dtype of integers or bool.
 
-    They come with those that they share it with, and with what it is if none of them
-    is a tensor: None if it is that of the first, which then loses nothing. An input
-    that kernels truncate comes alone, with the dtype that they truncate it to.
+    Inputs that share a dtype are yielded together. With them comes the dtype that they
+    get if none of them is a tensor. It is None if the first input then decides, which
+    loses nothing. An input that kernels truncate is yielded alone, with the dtype to
+    which they truncate it.
     """
     truncated = dict(op.truncated)
     shared: dict[str, list[Arg]] = {}
@@ -143,7 +151,7 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
 
 
 def fallback_attrs(op: Op, *, by_function: bool) -> str:
-    """A dict of the attrs, for where the fast path does not serve."""
+    """The source of a dict of attrs, for calls that the fast path does not run."""
     items = (
         f"{literals.quoted(attr.name)}: {_value(op, attr, by_function=by_function)}"
         for attr in op.given
@@ -152,9 +160,10 @@ def fallback_attrs(op: Op, *, by_function: bool) -> str:
 
 
 def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) -> str:
-    """Where an attr's value is found.
+    """The expression for an attr's value.
 
-    `create` takes the options in one object, which were converted as that was made.
+    In `create`, options are fields of one object, which converted them when it was
+    created.
     """
     name = naming.argument(attr.name)
     if op.role(attr) is Role.OPTION and not by_function:
@@ -162,8 +171,8 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     convert = _converter(attr) if converted else None
     if convert is None:
         return name
-    # Compares with the usual values first: a call of the converter takes longer than
-    # all else that the binding adds. The default comes first.
+    # The expression compares with the usual values first, and with the default before
+    # others. A call of the converter takes longer than all else that opwright does.
     if convert == AS_BOOL:
         if attr.default:
             return f"{name} is True or {name} is not False and {convert}({name})"
@@ -176,7 +185,7 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
 
 
 def _converter(attr: Attr) -> str | None:
-    """What an argument passes through on its way to TensorFlow."""
+    """The function that converts an attr's value for TensorFlow; None if none does."""
     if attr.message is not None:
         return MESSAGE_CONVERTER
     return AS_BOOL if attr.kind == "bool" else CONVERTERS.get(attr.kind)

@@ -40,12 +40,15 @@ classes for the ops of a library of your own:
 """
 
 
-#: What subcommands are added to.
+#: The object of argparse to which subcommands are added.
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns 0, 1 for what it found, 2 for a wrong call."""
+    """Runs a command.
+
+    Returns 0, or 1 for problems or changes, or 2 for wrong arguments or sources.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
@@ -527,7 +530,7 @@ def _import(options: argparse.Namespace) -> int:
     else:
         found, gradients = sources.Files(registry.installed()), registry.gradients()
     if found.unread and options.prune:
-        # Their ops would seem to be gone.
+        # The ops of unreadable libraries would seem to be removed.
         raise SourceError(*found.unread, "--prune wants all libraries to be read")
     done = importer.import_ops(
         found.op_defs,
@@ -622,7 +625,8 @@ def _lint(options: argparse.Namespace) -> int:
     for path, text in arranged.items():
         write.write(path, text)
         _print(f"in form now: {path}")
-    # Opwright's own opdefs are documented in full; others as far as their authors like.
+    # opwright's own opdefs must be documented completely. Other authors may leave out
+    # some keys.
     own = options.opdefs.resolve() == load.own_opdefs().resolve()
     missing = [one for op in ops for one in written.missing(op, in_full=own)]
     if own and missing:

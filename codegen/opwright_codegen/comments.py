@@ -1,7 +1,8 @@
-"""Comments of an opdef, carried over to the file that takes its place.
+"""Copies the comments of an opdef to the file that replaces it.
 
-A comment belongs to what it stands above, or behind: a key, an entry of a section, a
-key of that. There it goes in the new file, or to the nearest that is left.
+A comment belongs to the item below it, or to the item on the same line before it. An
+item is a key, an entry of a section, or a key of an entry. In the new file the comment
+is at the same item, or at the nearest one that still exists.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import yaml
 
 from opwright_codegen.form import LINE
 
-#: A key of the file, the name of an entry below it, a key of that.
+#: An item of the file: a key, then the name of an entry below it, then a key of that.
 Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Comment:
     text: str
-    #: What it belongs to, and where it stands to that.
+    #: The item to which it belongs, and its place relative to that.
     path: Path
     side: Literal["above", "behind", "end"]
 
@@ -35,10 +36,10 @@ class _Place:
 
 
 def carry(old: str, new: str, renamed: Mapping[str, str]) -> str:
-    """`new`, which has no comments but its line, with those of `old`.
+    """Adds the comments of `old` to `new`.
 
     Args:
-      old, new: opdefs without mistakes.
+      old, new: opdefs without mistakes. `new` has no comments but `form.LINE`.
       renamed: entries of `old` that have another name in `new`.
     """
     rows = new.split("\n")
@@ -67,12 +68,12 @@ def carry(old: str, new: str, renamed: Mapping[str, str]) -> str:
 
 
 def texts(opdef: str) -> list[str]:
-    """Every comment in an opdef."""
+    """All comments in an opdef, except `form.LINE`."""
     return [text for _, _, text in _found(opdef) if text != LINE]
 
 
 def _now(path: Path, places: Mapping[Path, _Place], renamed: Mapping[str, str]) -> Path:
-    """Where an entry is now: renamed, or in another section."""
+    """The item in the new file, which may be renamed or in another section."""
     if len(path) < 2:
         return path
     section, name, *rest = path
@@ -84,7 +85,7 @@ def _now(path: Path, places: Mapping[Path, _Place], renamed: Mapping[str, str]) 
 
 
 def _end(rows: list[str], places: Mapping[Path, _Place], path: Path) -> int:
-    """The row behind all that belongs to the key of `path`."""
+    """The first row after all items of the top-level key of `path`."""
     start = places[path[:1]].line
     later = [p.line for key, p in places.items() if len(key) == 1 and p.line > start]
     end = min(later, default=len(rows))
@@ -102,7 +103,7 @@ def _comments(text: str) -> Iterator[_Comment]:
         before = [path for path, place in places if place.line <= line]
         after = [item for item in places if item[1].line > line]
         if rows[line][:column].strip():
-            # Of several that begin in the row, the outermost.
+            # If several items begin in the row, the comment belongs to the outermost.
             first = [path for path, place in places if place.line == line]
             yield _Comment(comment, first[0] if first else before[-1], "behind")
         elif after and column <= after[0][1].indent:
@@ -112,7 +113,10 @@ def _comments(text: str) -> Iterator[_Comment]:
 
 
 def _found(text: str) -> Iterator[tuple[int, int, str]]:
-    """Row, column and text of every comment: what stands between two tokens."""
+    """The row, column and text of each comment.
+
+    Comments are found in the text between two tokens of YAML.
+    """
     end = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         start = token.start_mark.index
@@ -139,7 +143,7 @@ def _places(text: str) -> dict[Path, _Place]:
             if name is None:
                 continue
             mark = item.start_mark
-            # The dash stands before it.
+            # The column is that of the dash before the entry.
             places[key.value, name] = _Place(mark.line, max(mark.column - 2, 0))
             for below, _ in keys:
                 mark = below.start_mark

@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-#: Bytes of a file that is written by hand, or generated.
+#: The largest size of a file that is written by hand or generated, in bytes.
 TEXT: Final = 16 * 2**20
-#: Bytes of a saved list of ops; TensorFlow's has one million.
+#: The largest size of a saved list of ops, in bytes. TensorFlow's has a million.
 LIST: Final = 256 * 2**20
 
 _KINDS: Final = {
@@ -25,10 +25,10 @@ def of(path: Path, most: int = TEXT) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-      OSError: there is none, it is not a regular file, or it has more than `most`
-        bytes. It names the file.
+      OSError: the file does not exist, is not a regular file, or has more than `most`
+        bytes. The error names the file.
     """
-    # A FIFO opens at once so, without anyone who writes to it.
+    # Without this opener, opening a FIFO would wait for a process that writes to it.
     with open(path, "rb", opener=_without_waiting) as file:
         mode = os.fstat(file.fileno()).st_mode
         if kind := special(mode):
@@ -41,7 +41,7 @@ def of(path: Path, most: int = TEXT) -> bytes:
 
 
 def special(mode: int) -> str | None:
-    """What a file of this mode is, if it is neither regular nor a folder."""
+    """The kind of a file with this mode; None for a regular file or a folder."""
     return _KINDS.get(stat.S_IFMT(mode))
 
 

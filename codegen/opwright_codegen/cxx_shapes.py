@@ -1,9 +1,10 @@
-"""The notation of shapes in C++, as far as a shape function made of it can say it.
+"""Translates shapes to C++, for shape functions.
 
-`shapes.py` has read and checked a shape; here its expression is written with the
-functions of `templates/native/shapes.h`, which `opwright_notation.functions` names.
-What depends on an input's values, on a position in a list or on which of several forms
-an input has is left open, and why.
+`shapes.py` has read and checked a shape. Here its expression is written with the
+functions of `templates/native/shapes.h`, whose names are in
+`opwright_notation.functions`. A shape cannot be translated if it depends on an input's
+values, on a position in a list, or on which of several forms an input has. Such a shape
+is left open, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from opwright_notation.syntax import is_call, names_in, parsed
 
 
 class OpenError(Exception):
-    """A shape that is left open, and why."""
+    """A shape cannot be translated. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """A shape in C++.
 
-    `parts`: an `opdef::Shape`. `where`: when an input is refused beyond that, or None.
+    `parts`: the source of an `opdef::Shape`. `where`: a further condition that the
+    input must satisfy, or None.
     """
 
     parts: str
@@ -37,7 +39,7 @@ class Shape:
 
 
 def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
-    """The shapes of an op's arguments in C++; and of the others, why there is none."""
+    """The shapes of an op's arguments in C++, and why others have none."""
     read, _ = shapes.read(op)
     said = {**read.inputs, **read.outputs}
     found: dict[str, Shape] = {}
@@ -47,8 +49,9 @@ def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
             open_[arg.name] = "the opdef says no shape"
             continue
         try:
-            # What is an input's and stays open leaves its names without a meaning, and
-            # what is made of them unknown: that needs no care here.
+            # If the shape of an input is left open, the sizes that it defines have no
+            # value. In C++, the result of such sizes is unknown, so this needs no
+            # special treatment.
             writer = _Writer(op, read)
             found[arg.name] = writer.shape(parsed(said[arg.name]))
         except OpenError as error:
@@ -93,7 +96,7 @@ class _Writer:
                 return f'opdef::RowNamed("{name.id}")'
             return f"opdef::Are({self.row(name)})"
         if isinstance(node, ast.Name):
-            # An underscore begins the size of an output that depends on values.
+            # A name with an underscore is the size of an output that depends on values.
             if node.id.startswith("_"):
                 return "opdef::Any()"
             if self.is_symbol(node.id, Kind.SIZE):
@@ -162,7 +165,10 @@ class _Writer:
         return reduce(function.cxx.format, arguments)
 
     def condition(self, node: ast.expr, known: dict[str, None] | None) -> str:
-        """A condition of attrs; with `known`, also of sizes, which that collects."""
+        """Translates a condition on attrs.
+
+        With `known`, it may also contain sizes, which are added to `known`.
+        """
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "bool":
             return f"attrs.{member(node.id)}"
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -220,7 +226,7 @@ class _Writer:
         return f"`{ast.unparse(node)}` has no form in C++"
 
 
-#: Words that C++ keeps for itself, and what the generated classes use.
+#: Keywords of C++, and names that the generated classes use.
 _RESERVED: Final = frozenset(
     re.findall(
         r"\w+",
@@ -238,12 +244,16 @@ _RESERVED: Final = frozenset(
 
 
 def member(name: str) -> str:
-    """An attr or argument as the member of a struct."""
+    """The name of an attr or argument as a member of a struct."""
     return f"{name}_" if name in _RESERVED else name
 
 
 def text(value: str) -> str:
-    """A string literal of C++; bytes beyond ASCII in octal, which ends by itself."""
+    """A string literal of C++.
+
+    Bytes beyond ASCII are octal escapes. These have at most three digits, while a
+    hexadecimal escape would include digits that follow.
+    """
     found = []
     for byte in value.encode():
         if byte in b'"\\':

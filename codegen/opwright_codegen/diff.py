@@ -1,9 +1,12 @@
-"""Two sets of ops compared: what was added, removed, changed, and what breaks callers.
+"""Compares two sets of ops: what was added, removed, changed, and what breaks callers.
 
-A change breaks callers if code or a graph written for the old op can fail with the
-new one: an op, input, output or attr that is gone or has another place, type or name;
-an attr that must now be given, or that only a keyword gives; a value that is not
-allowed; a default that is another, for it changes results silently.
+A change breaks callers if code or a graph that was written for the old op can fail with
+the new one. These changes do:
+
+- an op, input, output or attr was removed, or has another place, type or name;
+- an attr is now required, or can be passed only by keyword;
+- a value is no longer allowed;
+- a default was changed, because that changes results without an error.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class Change:
 
 
 def compare(old: Iterable[Op], new: Iterable[Op]) -> list[Change]:
-    """Every change from `old` to `new`, by op name."""
+    """All changes from `old` to `new`, sorted by the op's name."""
     before = {op.name: op for op in old}
     after = {op.name: op for op in new}
     changes: list[Change] = []
@@ -80,8 +83,8 @@ def _args(
             yield Change(op.name, "removed", f"{kind} {arg.name}", True)
     for place, arg in enumerate(new):
         if arg.name not in before:
-            # One more output leaves code that names outputs alone, but an op stands
-            # for its output only while that is the only one.
+            # A new last output does not affect code that refers to outputs by name. But
+            # an op can be used as a tensor only if it has a single output.
             single = len(old) == 1 and not old[0].is_list
             breaks = kind == "input" or place < len(old) or single
             yield Change(op.name, "added", f"{kind} {arg.name}", breaks)
@@ -135,13 +138,14 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
         text = f"attr {old.name}: {old.kind} -> {new.kind}"
         yield Change(op, "changed", text, True)
         return
-    # In tuples, for nan is not equal to itself alone.
+    # They are compared in tuples, because nan is not equal to itself, while tuples with
+    # the same nan object are equal.
     if (old.default,) != (new.default,):
         was, now = (
             "none" if attr.default is None else literals.value(attr.default)
             for attr in (old, new)
         )
-        # With its first default, an attr turns from an argument into a keyword.
+        # If an attr gets a default, it changes from a positional argument to a keyword.
         text = f"default of {old.name}: {was} -> {now}"
         yield Change(op, "changed", text, not inferred)
     if old.minimum != new.minimum:

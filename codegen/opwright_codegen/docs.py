@@ -1,4 +1,4 @@
-"""Docstrings: the facts of an op and what was written by hand, wrapped to fit."""
+"""Writes docstrings from the facts of an op and its documentation."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _WIDTH = 88
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-#: Stands for a space that no line ends with.
+#: It stands for a space at which lines are not wrapped.
 _FIXED = "\N{NO-BREAK SPACE}"
-#: Shapes that are longer may go over several lines.
+#: Longer shapes may be wrapped.
 _SHORT = 60
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One name of a section: what it is, then what was written about it."""
+    """An entry of a section: a name, its kind, and its documentation."""
 
     name: str
     kind: str | None = None
     shape: str | None = None
     doc: str | None = None
-    #: What stands below it, indented.
+    #: The entries below it, which are indented.
     parts: tuple[_Entry, ...] = ()
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class _Entry:
         return f"{self.name}: {text if text.endswith('.') else text + '.'}"
 
     def rows(self, width: int, indent: str = "    ") -> list[str]:
-        """Its lines, and those of its parts."""
+        """The lines of the entry and of its parts."""
         rows = _wrap(str(self), width, indent, indent + "    ")
         for part in self.parts:
             rows += part.rows(width, indent + "    ")
@@ -68,7 +68,7 @@ def module(op: Op) -> str:
 
 
 def group(package: str, line: str | None, ops: int, moved: int) -> str:
-    """What a group's package is."""
+    """The docstring of a group's package."""
     paragraphs = [] if line is None else [line]
     if ops or not moved:
         paragraphs.append(f"{_ops(ops)}, each a class and a function.")
@@ -97,7 +97,7 @@ def op_class(op: Op) -> str:
 
 
 def _inferred(op: Op) -> Iterator[tuple[Attr, str]]:
-    """What dtypes may be, and how many there are at least of what calls do not say."""
+    """Limits of attrs: the allowed dtypes, and the least length of inferred ones."""
     for attr in op.attrs:
         inferred = op.role(attr) is Role.INFERRED
         limits: list[str] = []
@@ -178,7 +178,7 @@ def function(op: Op) -> str:
 
 
 def raw_op(op: Op, package: str) -> str:
-    """What a stub of `tf.raw_ops` says of an op, without the example.
+    """The docstring of an op in a stub of raw ops, without the example.
 
     `package` has the op, in packages by group.
     """
@@ -202,7 +202,7 @@ def raw_op(op: Op, package: str) -> str:
 
 
 def renamed(doc: str, names: Mapping[str, str]) -> str:
-    """A docstring with other names of arguments: in its entries, and in backquotes."""
+    """A docstring with renamed arguments, in its entries and in backquotes."""
     if not names:
         return doc
 
@@ -222,7 +222,7 @@ def _said(op: Op) -> Iterator[str]:
 
 
 def _needed(op: Op) -> Iterator[_Entry]:
-    """What every call gives: inputs, and attrs without a default."""
+    """Entries for required arguments: inputs, and attrs without a default."""
     for arg in op.inputs:
         yield _Entry(naming.argument(arg.name), arg_type(arg), _shape(arg), arg.doc)
     for attr in op.arguments:
@@ -234,14 +234,14 @@ def _argument(attr: Attr, doc: str | None) -> _Entry:
 
 
 def _outputs(op: Op) -> list[_Entry]:
-    """The outputs as attributes of the class."""
+    """Entries for the outputs as attributes of the class."""
     return [
         _output(naming.output(arg.name, only=op.is_tensor), arg) for arg in op.outputs
     ]
 
 
 def _returned(op: Op) -> list[_Entry]:
-    """The outputs as the function returns them: several as fields of a tuple."""
+    """Entries for the outputs of the function. Several are fields of a tuple."""
     if len(op.outputs) == 1:
         return _outputs(op)
     return [_output(naming.field(arg.name), arg) for arg in op.outputs]
@@ -259,7 +259,7 @@ def _shape(arg: Arg) -> str | None:
 
 
 def deprecation(op: Op) -> str | None:
-    """What type checkers say where a removed op is used."""
+    """The message of type checkers where a removed op is used."""
     if op.deprecation is None:
         return None
     text = (
@@ -298,7 +298,8 @@ def _facts(op: Op) -> Iterator[str]:
     if op.gradient_of is not None:
         yield f"Gradient of `{op.gradient_of}`."
     if op.gradient is not None:
-        # The search of opwright knows these sentences, and leaves them out.
+        # The search (opwright_runtime.search.documents) removes these sentences by a
+        # regular expression.
         yield f"Gradient: {_GRADIENTS[op.gradient]}."
     if op.kernels:
         devices = [device for device, _ in op.kernels]
@@ -310,7 +311,7 @@ def _facts(op: Op) -> Iterator[str]:
 
 
 def arg_type(arg: Arg) -> str:
-    """What an input or output is: `T`, or a list of tensors."""
+    """The dtype of an input or output: `T`, or a list of tensors."""
     if arg.type_list_attr is not None:
         return f"list of tensors of `{arg.type_list_attr}`"
     dtype = dtype_text(arg.dtype) if arg.dtype is not None else f"`{arg.type_attr}`"
@@ -321,7 +322,7 @@ def arg_type(arg: Arg) -> str:
 
 
 def kind(attr: Attr) -> str:
-    """What an attr is, and which values it may have."""
+    """The kind of an attr, and its allowed values."""
     text = str(attr.kind).replace("type", "dtype")
     if attr.message is not None:
         return f"{attr.message}, the message or its bytes"
@@ -336,7 +337,7 @@ def kind(attr: Attr) -> str:
 
 
 def argument_doc(attr: Attr) -> str | None:
-    """What is said of an attr that is an argument."""
+    """The documentation of an attr that is an argument."""
     default = None
     if attr.default is not None:
         default = f"Default {dtype_text(str(attr.default))}."
@@ -346,7 +347,7 @@ def argument_doc(attr: Attr) -> str | None:
 
 
 def choice_doc(attr: Attr) -> str | None:
-    """Of an option, in a place that does not show its default."""
+    """The documentation of an option, with its default."""
     default = f"Default {literals.value(attr.default)}."
     return " ".join(filter(None, (_least(attr), default, attr.doc)))
 
@@ -394,7 +395,7 @@ def _lower_first(text: str) -> str:
 
 
 def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Wraps prose; lists and indented lines (formulas) keep their lines."""
+    """Wraps prose. Lists and indented lines (formulas) are not wrapped."""
     rows = text.split("\n")
     if text.startswith(" ") or (
         len(rows) > 1 and any(row.startswith((" ", "-", "*", "|")) for row in rows)

@@ -1,4 +1,4 @@
-"""Models to opdefs: YAML as a person would lay it out, the same text every time."""
+"""Writes opdefs from models. The YAML is readable, and equal for equal models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def dump(op: Op) -> str:
 
 
 def _facts(op: Op) -> Iterator[str]:
-    """The part that is imported, with what is written by hand about each of it."""
+    """The imported part of an opdef, with what is written by hand about its items."""
     for key, flag in (
         ("stateful", op.is_stateful),
         ("commutative", op.is_commutative),
@@ -85,17 +85,19 @@ def _facts(op: Op) -> Iterator[str]:
 
 
 def with_facts(written: Op, facts: Op) -> Op:
-    """`facts`, with everything that `written` says beyond them.
+    """`facts` with all that only `written` has.
 
-    That is what was written by hand, since when there is what, which no single
-    TensorFlow knows, and what registries say beyond OpDefs. Of the library's own texts,
-    which `facts` may have, those take the place of older ones without edits.
+    Only `written` has what was written by hand, the versions that added ops, attrs and
+    values, and facts from registries. A single TensorFlow does not contain these
+    versions. `facts` may have texts of a library's OpDefs. These replace earlier
+    imported texts that were not edited.
     """
     kept: list[str] = []
 
     def text(old: str | None, new: str | None) -> str | None:
         if old is None:
-            # One that was there before was taken out by hand.
+            # A text that was imported before was removed by hand, and is not added
+            # again.
             return None if new and prose.digest(new) in written.imported_text else new
         if prose.digest(old) not in written.imported_text:
             return old
@@ -176,13 +178,13 @@ def _inline(value: Any, readable: bool = True) -> str:
         )
     )
     if readable and len(text.splitlines()) > 1 + text.endswith("\n...\n"):
-        # Characters that break lines, which no reader keeps.
+        # The text has characters that YAML readers would treat as line breaks.
         return _inline(value, readable=False)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
-    """Text of one line stays on it if it fits; more is a block, kept line by line."""
+    """The lines of a text: on the line of its key if it fits, otherwise as a block."""
     if text is None:
         return []
     start = f"{indent}{key}: "
@@ -191,7 +193,8 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
         if len(line) <= _WIDTH:
             return [line]
     if "\n" in text:
-        # A formula at its beginning would pass for the block's own indentation.
+        # Otherwise the spaces of a formula in the first line would count as the block's
+        # indentation.
         indented = "2" if text.startswith(" ") else ""
         style = f"|{indented}" if text.endswith("\n") else f"|{indented}-"
         rows = text.removesuffix("\n").split("\n")
@@ -204,14 +207,14 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
             break_on_hyphens=False,
         )
     block = [f"{key}: {style}", *(f"  {row}" if row else "" for row in rows)]
-    # Text that a block would change, by its spaces say, goes into quotes.
+    # A text that a block would change, for example because of spaces, is quoted.
     if value_of("\n".join([*block, ""])) == text:
         return [f"{indent}{row}" if row else "" for row in block]
     return [f"{start}{_inline(text)}"]
 
 
 def _row(key: str, names: list[str]) -> list[str]:
-    """A list of names, over several lines if it is long."""
+    """The lines of a list of names. A long list is wrapped."""
     return textwrap.wrap(
         f"{key}: {_inline(names)}",
         _WIDTH,

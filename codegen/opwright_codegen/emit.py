@@ -1,4 +1,4 @@
-"""Models to Python source: views, laid out by the templates."""
+"""Renders Python source from models, by views and templates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import jinja2
 from opwright_codegen import docs, literals, naming, skeleton, stubs, view
 from opwright_codegen.model import Op
 
-#: The number of the contract that generated code keeps with `opwright_runtime.gencode`.
+#: The number of the contract between generated code and `opwright_runtime.gencode`.
 ABI = 4
 
 
 def op_source(op: Op, package: str = "opwright") -> str:
     """The unformatted source of the file of one op.
 
-    Classes of a library's ops state the schema that they were generated for: any
-    version of it may be loaded. opwright's own serve several versions of TensorFlow.
+    Classes of a library's ops have the schema for which they were generated, because
+    another version of the library may be loaded. opwright's own classes have none,
+    because they work with several versions of TensorFlow.
     """
     found = view.op_view(op, states_schema=package != "opwright")
     return _environment().get_template("op.py.jinja").render(op=found)
@@ -37,7 +38,7 @@ def group_source(
     """The unformatted source of the `__init__` of a group's package.
 
     `exports`: a module whose public names the package has besides its ops.
-    `moved`: ops that lay in the group before, each with the group that they lie in now.
+    `moved`: ops that were in the group before, each with its present group.
     """
     return (
         _environment()
@@ -55,16 +56,16 @@ def group_source(
 
 
 def moved_source(package: str, before: str, op_name: str, group: str) -> str:
-    """The unformatted source of an op's module in the group that it lay in before."""
+    """The unformatted source of an op's module in the group in which it was before."""
     entry = _entry(op_name, _from(before, group))
     template = _environment().get_template("moved.py.jinja")
     return template.render(package=package, group=group, entry=entry)
 
 
 def _entry(op_name: str, place: str) -> dict[str, str]:
-    """What an op is called, and where it lies, seen from a group's package.
+    """The names of an op and its module's path, relative to a group's package.
 
-    Relative, so that a package works wherever it is put.
+    The path is relative, so that the top package may be in any other package.
     """
     module = naming.module_name(op_name)
     return {
@@ -77,7 +78,7 @@ def _entry(op_name: str, place: str) -> dict[str, str]:
 
 
 def _from(group: str, other: str) -> str:
-    """The package of the group `other`, seen from that of `group`."""
+    """The package of the group `other`, relative to that of `group`."""
     return "." * (group.count(".") + 2) + other
 
 
@@ -86,8 +87,8 @@ def root_source(
 ) -> str:
     """The unformatted source of the `__init__` of the top package.
 
-    opwright's own also exports what users need of the runtime; the package of a
-    custom-op author exports the ops alone, and loads their library.
+    opwright's own package also exports public names of the runtime. The package of a
+    custom-op author exports only ops, and loads their library.
     """
     return (
         _environment()
@@ -104,7 +105,7 @@ def root_source(
 
 
 def module_source(package: str, module: str, exports: str) -> str:
-    """The unformatted source of a module without ops, which exports another's names."""
+    """The unformatted source of a module that exports another module's names."""
     return (
         _environment()
         .get_template("module.py.jinja")
@@ -113,13 +114,16 @@ def module_source(package: str, module: str, exports: str) -> str:
 
 
 def command_source(package: str, source: str) -> str:
-    """The unformatted source of what `python -m` runs, the `main` of another module."""
+    """The unformatted source of `__main__`, which calls `main` of another module."""
     template = _environment().get_template("command.py.jinja")
     return template.render(package=package, source=source)
 
 
 def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
-    """The unformatted table of every op of a package: (OP_NAME, group) to class."""
+    """The unformatted source of the table of all ops of a package.
+
+    `ops` has pairs of OP_NAME and group.
+    """
     rows = [
         (
             name,
@@ -136,7 +140,7 @@ def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
 def raw_ops_source(package: str, keywords: Mapping[str, Mapping[str, str]]) -> str:
     """The unformatted source of the module of raw ops.
 
-    `keywords`: by op, the keywords by the OpDef's names, where they differ.
+    `keywords`: by op, the keywords that differ from the OpDef's names, by the latter.
     """
     rows = [(name, sorted(words.items())) for name, words in sorted(keywords.items())]
     template = _environment().get_template("raw_ops.py.jinja")
@@ -144,12 +148,12 @@ def raw_ops_source(package: str, keywords: Mapping[str, Mapping[str, str]]) -> s
 
 
 def raw_ops_stub(package: str, stub: stubs.Stub) -> str:
-    """The stub of the module of raw ops; `package` is empty for one of typeshed."""
+    """The stub of the module of raw ops. `package` is empty for typeshed's stub."""
     template = _environment().get_template("raw_ops.pyi.jinja")
     return template.render(package=package, stub=stub)
 
 
-#: The sources of files that list ops, by the names that `generate` has for them.
+#: The functions above for files that list ops, by the names that `generate` uses.
 SHARED: Final[Mapping[str, Callable[..., str]]] = {
     "package": root_source,
     "table": table_source,

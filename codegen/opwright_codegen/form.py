@@ -1,8 +1,8 @@
-"""The form of an opdef: what is written by hand stands above a line, the rest below.
+"""The form of an opdef: what is written by hand is above a line, facts are below it.
 
-A file means the same in any form; this one shows what one may touch. Below the line
-stand the facts of the OpDef, which importing renews; what is written by hand about one
-of them stands with it, last in its entry.
+The order of keys does not change the meaning of a file. The form shows which parts to
+edit. Below the line are the facts of the OpDef, which an import renews. What is written
+by hand about a fact is at the end of the fact's entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opwright_codegen import load
 from opwright_codegen.nodes import Reader
 from opwright_codegen.problems import Problem
 
-#: The keys above the line: which op it is, and what is written by hand.
+#: The keys above the line: the op's name and group, and what is written by hand.
 ABOVE: Final = (
     "op",
     "group",
@@ -31,13 +31,13 @@ ABOVE: Final = (
     "kernels",
     "tpu_only",
 )
-#: The keys below it that are written by hand.
+#: The keys below the line that are written by hand.
 BY_HAND_BELOW: Final = ("doc", "shape", "message", "replacement")
 LINE: Final = f"# ---- Imported facts; by hand below: {', '.join(BY_HAND_BELOW)}. ----"
 
 
 def problems(content: bytes, path: Path) -> Iterator[Problem]:
-    """Where an opdef without mistakes is not in form."""
+    """The places where an opdef, which has no mistakes, is not in this form."""
     reader = Reader(path, load.op_name_of(path))
     rows = _rows(content)
     line = rows.index(LINE) if LINE in rows else None
@@ -59,9 +59,9 @@ def problems(content: bytes, path: Path) -> Iterator[Problem]:
 
 
 def arranged(content: bytes, path: Path) -> bytes:
-    """An opdef without mistakes, in form: its rows, in another order.
+    """Brings an opdef, which has no mistakes, into this form by reordering its rows.
 
-    As it is, if it cannot be arranged row by row.
+    If that is not possible, it returns the content unchanged.
     """
     keys = list(_keys(Reader(path, ""), content))
     rows = _rows(content)
@@ -90,7 +90,7 @@ def _rows(content: bytes) -> list[str]:
 
 
 def _start(rows: list[str], line: int) -> int:
-    """The first row of a key: that of the comments right above it."""
+    """The first row of a key, including the comments directly above it."""
     while line and rows[line - 1].startswith("#") and rows[line - 1] != LINE:
         line -= 1
     return line

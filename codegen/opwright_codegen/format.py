@@ -1,4 +1,4 @@
-"""black, as a function."""
+"""Formats Python source with black."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from black.parsing import InvalidInput
 
 
 def format_source(source: str) -> str:
-    """`source` as black lays it out.
+    """`source` in black's format.
 
     Raises:
-      ValueError: `source` is no Python; the message says where.
+      ValueError: `source` is not valid Python. The message names the place.
     """
     try:
         return black.format_str(source, mode=_mode())

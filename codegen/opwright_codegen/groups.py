@@ -1,7 +1,8 @@
-"""What opdefs say of their groups: a line on each, what else a group's package has, and
-where ops lay before.
+"""Reads `groups.yaml`: facts about the groups of ops.
 
-`groups.yaml` lies next to the groups' folders and is optional: a group needs no line.
+They are a line on each group, other exports of its package, and ops that were in it
+before. The file is next to the groups' folders. It is optional, and a group needs no
+line.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from opwright_codegen.problems import Problem
 
 @dataclass(frozen=True)
 class Groups:
-    """What is known of groups beyond their ops.
+    """Facts about groups besides their ops.
 
-    `lines`: what a group holds, a sentence each. `exports`: a module written by hand,
-    whose public names the group's package has too. `moved`: the ops that lay in a group
-    before, whose names go on being imported from there.
+    `lines`: a sentence on the content of each group. `exports`: for a group, a module
+    written by hand whose public names the group's package exports, too. `moved`: the
+    ops that were in a group before. Their names can still be imported from it.
     """
 
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -33,9 +34,9 @@ class Groups:
 
 
 def read(root: Path, paths: Sequence[Path]) -> tuple[Groups, list[Problem]]:
-    """Reads `root`/groups.yaml and holds it against the opdefs at `paths`.
+    """Reads `root`/groups.yaml and checks it against the opdefs at `paths`.
 
-    Nothing is known of any group where there are problems.
+    If there are problems, the returned facts are empty.
     """
     path = root / load.GROUPS
     if not path.exists():
@@ -53,7 +54,7 @@ class _GroupsReader(Reader):
         super().__init__(path, "")
         self.group_of = {load.op_name_of(opdef): opdef.parent.name for opdef in paths}
         self.groups = sorted(set(self.group_of.values()))
-        #: Who has a name, by its dotted path: ops' names and groups.
+        #: For each dotted name that is in use, the group or op that has it.
         self.taken = {group: f"the group {group!r}" for group in self.groups}
         for op, group in self.group_of.items():
             for spelled in naming.public_names(op).values():
@@ -71,7 +72,7 @@ class _GroupsReader(Reader):
         return Groups(lines or {}, exports or {}, moved or {})
 
     def by_group(self, read: Read[str]) -> Read[dict[str, str]]:
-        """Reads a mapping from groups that there are."""
+        """Reads a mapping whose keys are existing groups."""
 
         def take(node: yaml.Node, what: str) -> dict[str, str] | None:
             table = self.mapping(node, what)
@@ -108,7 +109,7 @@ class _GroupsReader(Reader):
         return moved
 
     def moved_from(self, group: str) -> Read[str]:
-        """Reads an op of another group, whose names nothing in `group` has."""
+        """Reads an op of another group whose names are not in use in `group`."""
         before: set[str] = set()
 
         def read(node: yaml.Node, what: str) -> str | None:

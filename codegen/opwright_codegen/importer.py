@@ -1,4 +1,4 @@
-"""OpDefs into opdefs: facts are renewed, what was written by hand stays."""
+"""Writes opdefs from OpDefs. It renews facts and keeps what was written by hand."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from opwright_codegen import (
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, Skipped, SourceError
 
-#: The group of ops without a better one.
+#: The group of ops for which no other group is known.
 UNSORTED = "core"
 
 
 @dataclass(frozen=True)
 class Imported:
-    """Files by what became of them."""
+    """The results of an import."""
 
     added: tuple[Path, ...]
     updated: tuple[Path, ...]
     unchanged: tuple[Path, ...]
     #: Opdefs of ops that the source does not have.
     absent: tuple[Path, ...]
-    #: Ops that no opdef can say.
+    #: Ops that an opdef cannot represent.
     skipped: tuple[Skipped, ...] = ()
-    #: Arguments that another one took the place of: op, old name, new name.
+    #: Arguments that were renamed: op, old name, new name.
     renamed: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -55,18 +55,17 @@ def import_ops(
     """Writes an opdef for each of `op_defs` below `root`.
 
     Args:
-      op_defs: OpDef messages; internal ops and TensorFlow's test ops are passed over.
-      root: folder of opdefs.
-      group: where ops go that have no opdef yet; by default a new version of an op
-        joins the versions there are, and any other the only group that there is. What
-        is left of TensorFlow's goes to `UNSORTED`.
-      prune: remove the opdefs of ops that are not among `op_defs`.
-      gradients: by op what the registry of gradients has, one of `GRADIENTS`. That of
-        others stays as their opdefs say.
+      op_defs: OpDef messages. Internal ops and TensorFlow's test ops are skipped.
+      root: the folder of opdefs.
+      group: the group of ops that have no opdef yet. By default, a new version of an op
+        goes to the group of the other versions. Any other op goes to the only group, if
+        there is only one. Other ops of TensorFlow go to `UNSORTED`.
+      prune: whether to remove the opdefs of ops that are not in `op_defs`.
+      gradients: by op, what the registry of gradients has: one of `GRADIENTS`. The
+        opdefs of other ops keep their value.
 
     Raises:
-      OpdefError: an opdef that would be renewed, or written, has mistakes. Nothing
-        was written.
+      OpdefError: an opdef that is to be written has mistakes. Nothing was written.
       SourceError: ops of a library have no group. Nothing was written.
     """
     files = {load.op_name_of(path): path for path in load.find(root)}
@@ -79,7 +78,8 @@ def import_ops(
             run.add(fresh)
     run.settle_clashes()
     for path in run.updated:
-        # A shape that names an attr that is gone, say.
+        # Renewed facts may contradict what is written by hand. An example is a shape
+        # that names an attr which the op no longer has.
         run.problems += load.load_text(run.texts[path].encode(), path)[1]
     if run.problems:
         raise OpdefError(run.problems)
@@ -102,7 +102,7 @@ def import_ops(
 def _facts(
     op_defs: Sequence[Any], files: Mapping[str, Path], group: str | None
 ) -> tuple[dict[str, Op], list[Skipped]]:
-    """By name what OpDefs say, in the groups that ops go to; and what no opdef can say.
+    """The models of OpDefs by name, with their groups, and the ops that are skipped.
 
     Raises:
       SourceError: ops of a library have no group.
@@ -123,7 +123,8 @@ def _facts(
             continue
         if place is None and own:
             homeless.append(op_def.name)
-        # Of TensorFlow's ops we say in our own words what they do.
+        # A library's ops get the texts of their OpDefs as documentation. TensorFlow's
+        # ops do not, because opwright documents them in its own words.
         facts[op.name] = prose.documented(op, op_def) if own else op
     if homeless:
         named = ", ".join(homeless[:3]) + (", ..." if len(homeless) > 3 else "")
@@ -136,7 +137,7 @@ def _facts(
 
 @dataclass
 class _Run:
-    """What an import is to write, and what was wrong."""
+    """The state of an import: the files to write, and the problems."""
 
     root: Path
     files: Mapping[str, Path]
@@ -150,15 +151,15 @@ class _Run:
     moved: list[tuple[str, str, str]] = field(default_factory=list)
 
     def with_gradient(self, op: Op) -> Op:
-        """`op`, with what the registry of gradients has, if that is known."""
+        """`op` with the entry of the registry of gradients, if that is known."""
         gradient = self.gradients.get(op.name, op.gradient)
         return dataclasses.replace(op, gradient=gradient)
 
     def add(self, fresh: Op) -> None:
-        """An op that has no opdef yet."""
+        """Adds the opdef of an op that has none yet."""
         path = load.op_path(self.root, fresh.group, fresh.name)
         text = dump.dump(self.with_gradient(fresh))
-        # Names that clash in Python, say.
+        # The op may be invalid as an opdef, for example if names clash in Python.
         if found := load.load_text(text.encode(), path)[1]:
             why = f"{fresh.name}: {found[0].message}"
             self.skipped.append(Skipped(fresh.name, why))
@@ -167,7 +168,7 @@ class _Run:
             self.added.append(path)
 
     def renew(self, path: Path, fresh: Op) -> None:
-        """An op that has one."""
+        """Renews the existing opdef of an op."""
         content, found = load.read_bytes(path)
         self.problems += found
         if content is None:
@@ -187,7 +188,7 @@ class _Run:
             self.moved += [(fresh.name, was, now) for was, now in names.items()]
 
     def settle_clashes(self) -> None:
-        """Leaves out what is new and clashes; of what is there it is a problem."""
+        """Skips new ops whose names clash. Clashes of existing opdefs are problems."""
         for clash in load.clashes(self.root, [*self.files.values(), *self.added]):
             path = Path(clash.path)
             if path in self.added:
@@ -199,13 +200,14 @@ class _Run:
 
 
 def date_ops(history: since.History, root: Path) -> tuple[tuple[Path, ...], int]:
-    """Writes into the opdefs below `root` since when there is what.
+    """Writes into opdefs which version added each op, attr and allowed value.
 
     Returns:
-      The files that changed, and how many dates stay that `history` does not tell.
+      The files that changed, and the number of versions in opdefs that do not follow
+      from `history`.
 
     Raises:
-      OpdefError: any of them has a mistake. Nothing was written.
+      OpdefError: an opdef has a mistake. Nothing was written.
     """
     texts: dict[Path, str] = {}
     kept = 0
@@ -226,12 +228,13 @@ def _unversioned(op_name: str) -> str:
 
 
 def _text(op: Op, content: bytes, names: Mapping[str, str]) -> str:
-    """`op` as YAML, with the comments of the file that it takes the place of."""
+    """`op` as YAML, with the comments of the file that it replaces."""
     old = content.decode("utf-8-sig").replace("\r\n", "\n")
     new = dump.dump(op)
     path = load.op_path(Path(), op.group, op.name)
     text = comments.carry(old, new, names)
     if load.load_text(text.encode(), path) == load.load_text(new.encode(), path):
         return text
-    # Comments in an unforeseen place: all of them go to the top.
+    # A comment was in an unexpected place, where it would change what the file means.
+    # All comments therefore go to the top.
     return "".join(f"{comment}\n" for comment in comments.texts(old)) + new

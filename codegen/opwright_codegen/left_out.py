@@ -1,7 +1,8 @@
-"""Ops of the registry that have no classes: TensorFlow's test ops, and opwright's own.
+"""Ops of the registry that get no classes: TensorFlow's test ops, and opwright's own.
 
-Test ops live in the registry of every wheel (tensorflow/core/framework/test_ops,
-tensorflow/python/framework/test_ops); some crash the process on purpose.
+The registry of every wheel of TensorFlow has test ops, from
+tensorflow/core/framework/test_ops and tensorflow/python/framework/test_ops. Some of
+them crash the process on purpose.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ TEST_OPS: Final = frozenset(
         "Unary",
     )
 )
-#: Ops that `import opwright` registers itself: of functions that alone call them.
+#: Ops of opwright's native library. Only functions of opwright call them.
 OWN_OPS: Final = frozenset(
     {
         "OpwrightEmbeddingLookup",

@@ -1,4 +1,4 @@
-"""Values of attrs as Python literals."""
+"""Writes values of attrs as Python literals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opwright_codegen.types import DTypeName, dtype_text
 
 
 def value(default: object) -> str:
-    """A default as a reader expects it, and as Python evaluates it."""
+    """The source of a Python expression for a default."""
     if isinstance(default, tuple):
         items = ", ".join(map(value, default))
         return f"({items},)" if len(default) == 1 else f"({items})"
@@ -31,7 +31,7 @@ def value(default: object) -> str:
 
 
 def _array(default: TensorValue) -> str:
-    # NumPy has no strings of any length but as objects.
+    # NumPy stores strings of variable length only as objects.
     text = default.dtype == "string"
     dtype = "object" if text else dtype_text(default.dtype)
     zero = "" if text else 0
@@ -41,7 +41,8 @@ def _array(default: TensorValue) -> str:
         return f"np.full({default.shape}, {value(last)}, {dtype!r})"
     items = [*default.values, *[last] * rest]
     if dtype.startswith("complex"):
-        # As pairs: `complex` may be an argument.
+        # Complex numbers are written as pairs of floats. The builtin `complex` cannot
+        # be used, because an argument of the function may have that name.
         items = [part for item in items for part in _parts(item)]
         half = f"float{int(dtype[7:]) // 2}"
         array = f"np.array([{', '.join(map(value, items))}], {half!r}).view({dtype!r})"
@@ -51,7 +52,7 @@ def _array(default: TensorValue) -> str:
 
 
 def _parts(number: TensorItem) -> tuple[float, float]:
-    """Those of a complex number; of what is filled in without one, zeros."""
+    """The real and imaginary part of a complex number. Other values give zeros."""
     whole = number if isinstance(number, complex) else complex(0)
     return whole.real, whole.imag
 

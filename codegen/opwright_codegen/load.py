@@ -1,7 +1,7 @@
-"""Opdefs (YAML) to models, strictly.
+"""Reads opdefs (YAML) into models, strictly.
 
 Every mistake is collected as a `Problem` with file, line, column and op. No content of
-a file raises an exception. Mistakes are unknown keys, repeated keys, values of another
+a file raises an exception. Mistakes are unknown keys, repeated keys, values of a wrong
 kind, and names that refer to nothing.
 """
 
@@ -35,7 +35,7 @@ from opwright_codegen.types import (
 )
 from opwright_codegen.values import ValueReader, nothing
 
-#: Names as TensorFlow takes them, for regular expressions.
+#: Regular expressions for names that TensorFlow accepts.
 ARG_NAME: Final = "[a-z][a-z0-9_]*"
 ATTR_NAME: Final = "[A-Za-z][A-Za-z0-9_]*"
 OP_NAME: Final = "(?:[A-Z][A-Za-z0-9_]*>)*[A-Z][A-Za-z0-9_]*"
@@ -47,17 +47,17 @@ VERSION: Final = r"[0-9]+\.[0-9]+"
 
 DEVICES: Final = ("CPU", "GPU", "XLA")
 PROVIDERS: Final = ("opwright",)
-#: Of groups, read by `groups.py`.
+#: The file about groups, which `groups.py` reads.
 GROUPS: Final = Path("groups.yaml")
-#: Of `tf.raw_ops`, read by `raw_ops.py`.
+#: The file about `tf.raw_ops`, which `raw_ops.py` reads.
 RAW_OPS: Final = Path("raw_ops.yaml")
-#: Files next to the groups' folders that are no opdefs.
+#: Files next to the groups' folders that are not opdefs.
 _BESIDE: Final = (GROUPS, RAW_OPS)
 _MAX_DEPTH: Final = 32
 
 
 def own_opdefs() -> Path:
-    """The folder of the opdefs that opwright is made of: in its wheel, or its tree."""
+    """The folder of opwright's own opdefs, in its wheel or in its source tree."""
     here = Path(__file__).parent
     shipped = here / "opdefs"
     return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
@@ -69,19 +69,19 @@ def find(root: Path) -> list[Path]:
 
 
 def op_path(root: Path, group: str, op_name: str) -> Path:
-    """Where an op's file belongs: one op a file, one folder a group."""
+    """The path of an op's file. Each op has a file, and each group has a folder."""
     return root / group / f"{op_name.replace('>', '.')}.yaml"
 
 
 def op_name_of(path: Path) -> str:
-    """The op that a file is for, by its name."""
+    """The name of the op in a file, which follows from the file's name."""
     return path.stem.replace(".", ">")
 
 
 def load_all(
     root: Path, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[Op], list[Problem]]:
-    """Every op below `root`, and every mistake in any of the files."""
+    """All ops below `root`, and all mistakes in the files."""
     paths = find(root)
     names = frozenset(map(op_name_of, paths))
     problems = check_tree(root, paths)
@@ -99,10 +99,10 @@ def load_all(
 
 
 def read(root: Path) -> list[Op]:
-    """Every op below `root`.
+    """All ops below `root`.
 
     Raises:
-      OpdefError: any of them has a mistake.
+      OpdefError: a file has a mistake.
     """
     ops, problems = load_all(root)
     if problems:
@@ -111,7 +111,7 @@ def read(root: Path) -> list[Op]:
 
 
 def read_bytes(path: Path) -> tuple[bytes | None, list[Problem]]:
-    """The content of a file, or that it cannot be read."""
+    """The content of a file, or a problem if it cannot be read."""
     try:
         return contents.of(path), []
     except OSError as error:
@@ -122,9 +122,9 @@ def read_bytes(path: Path) -> tuple[bytes | None, list[Problem]]:
 def load_text(
     content: bytes, path: Path, names: frozenset[str] | None = None
 ) -> tuple[Op | None, list[Problem]]:
-    """Reads one op's definition; its group and name must agree with `path`.
+    """Reads the definition of an op. Its group and name must agree with `path`.
 
-    `names` are the ops that it may refer to; None allows any.
+    `names` are the ops to which it may refer. None allows any name.
     """
     reader = _OpReader(path, names)
     op = reader.read(content)
@@ -132,7 +132,7 @@ def load_text(
 
 
 def check_tree(root: Path, paths: Sequence[Path]) -> list[Problem]:
-    """Mistakes that no single file shows, among the opdefs at `paths` below `root`."""
+    """Mistakes that concern several of the opdefs at `paths` below `root`."""
     problems = [*_misplaced(root), *clashes(root, paths)]
     if not paths and not problems:
         problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
@@ -140,7 +140,10 @@ def check_tree(root: Path, paths: Sequence[Path]) -> list[Problem]:
 
 
 def _misplaced(root: Path) -> Iterator[Problem]:
-    """Files below `root` that would be overlooked: too high, too deep, `.yml`."""
+    """Files below `root` that `find` would not find.
+
+    They are not in a folder of a group, are too deep, or end in `.yml`.
+    """
     for path in sorted(root.rglob("*")):
         place = path.relative_to(root)
         if path.suffix.lower() not in (".yaml", ".yml") or place in _BESIDE:
@@ -151,10 +154,10 @@ def _misplaced(root: Path) -> Iterator[Problem]:
 
 
 def clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
-    """Two files of one op, names that several ops or packages would have.
+    """Ops with two files, and names that several ops or packages would have.
 
-    A file is named as its op and lies in its group's folder (`load_text` holds it to
-    that), so the paths alone tell.
+    The paths are enough for this, because `load_text` checks that a file has the name
+    of its op and is in the folder of its group.
     """
     taken: dict[tuple[str, str], str] = {}
     for group in sorted({path.parent.name for path in paths}):
@@ -186,7 +189,7 @@ def clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
                 break
 
 
-#: Fields of the model that are true or false; the keys have no `is_`.
+#: Boolean fields of the model. The keys in opdefs are the same without `is_`.
 _FLAGS: Final = (
     "is_stateful",
     "is_commutative",
@@ -197,7 +200,7 @@ _FLAGS: Final = (
 
 
 class _OpReader(ValueReader):
-    """Reads one op."""
+    """Reads the opdef of one op."""
 
     def __init__(self, path: Path, names: frozenset[str] | None) -> None:
         super().__init__(path, op_name_of(path))
@@ -246,10 +249,11 @@ class _OpReader(ValueReader):
             rules.check_truncated(self, op, top.at("truncated"))
         return op
 
-    # Keys of the op, by the names of the model's fields.
+    # These methods read keys of the op. They return them by the names of the model's
+    # fields.
 
     def identity(self, top: Mapping) -> dict[str, Any]:
-        """Name and group, which the file's path repeats."""
+        """The name and the group. They must agree with the file's path."""
         name = top.take("op", self.op_name, needed=True)
         group = top.take(
             "group",
@@ -271,7 +275,7 @@ class _OpReader(ValueReader):
         return {"name": name or "", "group": group or ""}
 
     def documentation(self, top: Mapping) -> dict[str, Any]:
-        """What is written by hand."""
+        """The documentation that is written by hand."""
         return {
             "summary": top.take("summary", self.filled),
             "description": top.take("description", self.filled),
@@ -282,7 +286,7 @@ class _OpReader(ValueReader):
         }
 
     def facts(self, top: Mapping) -> dict[str, Any]:
-        """Properties of the op as one."""
+        """The properties of the op as a whole."""
         flags = {
             field: bool(top.take(field.removeprefix("is_"), self.boolean))
             for field in _FLAGS
@@ -298,7 +302,7 @@ class _OpReader(ValueReader):
             "tpu_only": top.take("tpu_only", self.filled),
         }
 
-    # The parts of an op.
+    # These methods read the parts of an op.
 
     def example(self, node: yaml.Node, what: str) -> str | None:
         text = self.filled(node, what)
@@ -457,7 +461,7 @@ class _OpReader(ValueReader):
         table.what = repr(name) if name else what
         kind_name = table.take("type", self.one_of(KINDS, "kind of attr"), needed=True)
         if kind_name is None:
-            # Without a kind there is nothing to read the others by.
+            # Without a kind it is not known how to read the other values.
             for key in (
                 "default",
                 "allowed",

@@ -1,7 +1,7 @@
 """The semantic model of an op: frozen, complete, free of I/O.
 
-A model says everything a TensorFlow OpDef says but its prose, plus what is written
-by hand: documentation, the group, the forward op that an op differentiates.
+A model has everything of a TensorFlow OpDef except its prose. It also has what is
+written by hand: documentation, the group, and the forward op of a gradient op.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TensorItem: TypeAlias = int | float | complex | bool | str | bytes
 class TensorValue:
     """A tensor-valued default: dense, row-major.
 
-    With fewer values than the shape has, the last one stands for the rest, or with none
-    zero does. `packed`: its proto has bytes in place of values, which changes nothing
-    but the proto.
+    If there are fewer values than the shape has elements, the last value is repeated.
+    Without any value, all elements are zero. `packed`: whether the TensorProto has
+    bytes in place of values. The tensor is the same in both cases.
     """
 
     dtype: DTypeName
@@ -34,15 +34,16 @@ class TensorValue:
 
     @property
     def is_filled(self) -> bool:
-        """Whether one value stands for several."""
+        """Whether one value stands for several elements."""
         return len(self.values) < math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class ShapeValue:
-    """A shape-valued default; `dims` is None if its rank is unknown, -1 a size.
+    """A shape-valued default.
 
-    `names` are the dimensions' names, empty for one that has none; or there are none.
+    `dims` is None if the rank is unknown, and an unknown size is -1. `names` is empty,
+    or has a name for each dimension, which is "" for a dimension without one.
     """
 
     dims: tuple[int, ...] | None
@@ -59,25 +60,26 @@ class FuncValue:
 
 @dataclass(frozen=True)
 class FuncAttr:
-    """An attr of a function: one that was given, with its value."""
+    """An attr of a function with its value."""
 
     name: str
     kind: AttrKind
     value: Value
 
 
-#: A string that is not UTF-8 is bytes; of nan there is one, `math.nan`.
+#: A string that is not UTF-8 is of type bytes. All nans are the object `math.nan`, so
+#: that equal models compare equal.
 Scalar: TypeAlias = (
     int | float | bool | str | bytes | DTypeName | ShapeValue | TensorValue | FuncValue
 )
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
-#: A value as YAML has it, for tests alone.
+#: A value as YAML represents it. Only `check_with` has such values.
 Plain: TypeAlias = "int | float | bool | str | tuple[Plain, ...]"
 
 
 @dataclass(frozen=True)
 class FullType:
-    """A FullTypeDef: `type_id` as TensorFlow spells it, `s` for type variables."""
+    """A FullTypeDef. `type_id` is TensorFlow's name, `s` that of a type variable."""
 
     type_id: str
     args: tuple[FullType, ...] = ()
@@ -88,9 +90,9 @@ class FullType:
 class Arg:
     """An input or output.
 
-    Exactly one of `dtype`, `type_attr` and `type_list_attr` is set. With `count` the
-    argument is a list of that many tensors of one type. `shape` is in the notation of
-    `opwright_notation.syntax`.
+    Exactly one of `dtype`, `type_attr` and `type_list_attr` is set. With `count`, the
+    argument is a list of tensors of one type, and `count` is the attr with its length.
+    `shape` is in the notation of `opwright_notation.syntax`.
     """
 
     name: str
@@ -116,11 +118,11 @@ class Arg:
 
 @dataclass(frozen=True)
 class Attr:
-    """An attr; `default` is None when there is none, for no default is null.
+    """An attr. `default` is None if it has no default, because no default is null.
 
-    `message`: a string that is a serialized protocol buffer, by its full name.
-    `since`: the version of TensorFlow that the attr came with, if its op is older;
-    `allowed_since`: the same of values that are newer than the attr.
+    `message`: the full name of the protocol buffer that a string attr serializes.
+    `since`: the version of TensorFlow that added the attr, if the op is older.
+    `allowed_since`: allowed values that are newer than the attr, with their versions.
     """
 
     name: str
@@ -135,24 +137,24 @@ class Attr:
 
 
 class Role(Enum):
-    """What an attr is to a caller of the op; nothing else decides it.
+    """The role of an attr in calls of the op.
 
-    A dtype that is inferred from no input shapes the static type of the outputs, so
-    that it is an argument even with a default: one that may be left out.
+    A dtype that is not inferred from an input decides the static type of outputs. It is
+    therefore an argument, not a field of `Options`, even if it has a default.
     """
 
-    #: Inferred from the inputs: the caller never gives it, with a default or without.
+    #: An attr that is inferred from the inputs. Callers never pass it.
     INFERRED = "inferred"
-    #: Without a default: a positional argument of `create`.
+    #: An attr without a default. It is a positional argument of `create`.
     ARGUMENT = "argument"
-    #: A dtype with a default: a keyword argument of `create`.
+    #: A dtype with a default. It is a keyword argument of `create`.
     KEYWORD = "keyword"
-    #: Anything else with a default: a field of `Options`.
+    #: Any other attr with a default. It is a field of `Options`.
     OPTION = "option"
 
 
-#: What TensorFlow's registry of gradients has of an op: a function, the declaration
-#: that there is nothing to differentiate, or nothing.
+#: What TensorFlow's registry of gradients may have for an op: a function, the
+#: declaration that the op is not differentiable, or no entry.
 GRADIENTS = ("registered", "not_differentiable", "none")
 
 
@@ -165,15 +167,15 @@ class Deprecation:
 
 @dataclass(frozen=True)
 class Op:
-    """One op. `attrs` holds all of them, in the OpDef's order.
+    """An op. `attrs` has all attrs, in the OpDef's order.
 
-    `since`: the version of TensorFlow that it came with, if the oldest that opwright
-    works with lacks it.
-    `gradient`: one of `GRADIENTS`; None if it is not known, as of a library's op.
+    `since`: the version of TensorFlow that added the op, if the oldest version that
+    opwright supports lacks it.
+    `gradient`: one of `GRADIENTS`; None if it is not known, as for a library's op.
     `imported_text`: digests of the texts that came from the library's OpDef.
-    `check_with`: by attr or input, values that its shapes are checked with; and
-    `unchecked`, why they cannot be.
-    `truncated`: by input or attr, the dtype that kernels truncate its integers to.
+    `check_with`: values of attrs or inputs with which a test checks the op's shapes.
+    `unchecked`: why a test cannot check the op's shapes.
+    `truncated`: for an input or attr, the dtype to which kernels truncate its integers.
     """
 
     name: str
@@ -208,11 +210,11 @@ class Op:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it has one output, which is no list."""
+        """Whether it has exactly one output, which is not a list."""
         return len(self.outputs) == 1 and not self.outputs[0].is_list
 
     def role(self, attr: Attr) -> Role:
-        """What one of its attrs is to a caller."""
+        """The role of one of its attrs in calls."""
         if attr.name in self.inferred:
             return Role.INFERRED
         if attr.default is None:
@@ -221,7 +223,7 @@ class Op:
 
     @cached_property
     def given(self) -> tuple[Attr, ...]:
-        """Attrs that a caller gives, or that stand at their defaults."""
+        """The attrs that are not inferred. Callers pass them or use their defaults."""
         return tuple(a for a in self.attrs if self.role(a) is not Role.INFERRED)
 
     @cached_property
@@ -241,7 +243,7 @@ class Op:
 
     @property
     def refers(self) -> tuple[str, ...]:
-        """Other ops that this one names."""
+        """The names of other ops to which this op refers."""
         names = [self.gradient_of]
         if self.deprecation is not None:
             names.append(self.deprecation.replacement)

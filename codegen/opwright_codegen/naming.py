@@ -1,8 +1,8 @@
-"""The only home of Python identifiers: how an op, argument or file is named.
+"""The only module that decides Python identifiers: of ops, arguments and files.
 
-Arguments, outputs and attrs keep the OpDef's own names; one that Python reserves, or
-that the generated code needs itself, gets a trailing underscore. What generated code
-needs is read off the templates.
+Arguments, outputs and attrs keep the OpDef's names. A name that Python reserves, or
+that the generated code itself uses, gets a trailing underscore. The names that
+generated code uses are read from the templates.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ if TYPE_CHECKING:
 
 
 class Identifier(str):
-    """A valid Python identifier, safe where it is used."""
+    """A valid Python identifier that clashes with no other name where it is used."""
 
     __slots__ = ()
 
 
-#: What the runtime's base classes define: of ops, of `Inputs`, of `Options`.
+#: The public members of the runtime's base class of ops.
 OP_MEMBERS: Final = frozenset(
     {"env", "from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
     | {"runs_on", "tensorflow_doc"}
 )
-#: What a tensor has, which an op with one output has as well.
+#: The public members of a tensor. An op with one output has them, too.
 TENSOR_MEMBERS: Final = frozenset(
     {"as_output", "backing_device", "consumers", "cpu", "device", "dtype", "eval"}
     | {"experimental_ref", "get_shape", "gpu", "graph", "is_packed", "name", "ndim"}
     | {"numpy", "ref", "set_shape", "shape", "value_index"}
 )
-#: What a tuple has.
+#: The public members of a tuple.
 _TUPLE_MEMBERS: Final = frozenset({"count", "index"})
+#: The public members of the runtime's base classes of `Inputs` and of `Options`.
 INPUTS_MEMBERS: Final = frozenset(
     {"as_dict", "attribute_names", "attribute_value", "op"}
 )
 OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
 
-#: What the files of an op, of a group and of the top package use themselves.
+#: The names that the files of an op, of a group and of the top package use themselves.
 _FILE: Final = skeleton.names("op.py.jinja", "signature.jinja")
 _GROUP: Final = skeleton.names("group.py.jinja").module
 _PACKAGE: Final = skeleton.names("package.py.jinja").module
@@ -65,7 +66,8 @@ _MODULE: Final = (
 _ARGUMENT: Final = (
     _MODULE | _FILE.parameters | _FILE.locals | INPUTS_MEMBERS | OPTIONS_MEMBERS
 )
-# `op.name` and `op.scope`, say, would be taken for what `create` was given.
+# An output may not have the name of a parameter of `create`. For example, `op.name` and
+# `op.scope` would look like the arguments of the call.
 _OUTPUT: Final = _MODULE | _FILE.parameters | _FILE.members | OP_MEMBERS
 
 
@@ -73,7 +75,7 @@ _OUTPUT: Final = _MODULE | _FILE.parameters | _FILE.members | OP_MEMBERS
 def snake_case(name: str) -> str:
     """`CudnnRNNV3` -> `cudnn_rnn_v3`, `Conv2DBackpropInput` -> `conv2d_backprop_input`.
 
-    A version, a dimension (`2D`) and a run of capitals stay in one piece.
+    A version, a dimension (`2D`) and a sequence of capitals are not divided.
     """
     name = re.sub(r"([A-Za-z0-9])(V\d+)(?=$|[A-Z])", r"\1_\2", name)
     name = re.sub(r"(\dD)(?=[A-Z])", r"\1_", name)
@@ -85,52 +87,56 @@ def snake_case(name: str) -> str:
 
 @cache
 def class_name(op_name: str) -> Identifier:
-    """The class of an op: its OP_NAME, `Addons>Roll` as `AddonsRoll`, `Op` as `Op_`."""
+    """The name of an op's class: the OP_NAME, or `AddonsRoll` for `Addons>Roll`."""
     return _apart(op_name.replace(">", ""), _MODULE)
 
 
 @cache
 def function_name(op_name: str) -> Identifier:
-    """The function of an op; `if_`, `assert_` where Python has a keyword."""
+    """The name of an op's function. It is `if_` or `assert_` for a Python keyword."""
     name = "_".join(snake_case(part) for part in op_name.split(">"))
     return _apart(name, _MODULE | _GROUP)
 
 
 @cache
 def module_name(op_name: str) -> Identifier:
-    """The file of an op, named as its function."""
+    """The name of an op's module, which is that of its function."""
     return function_name(op_name)
 
 
 def _apart(name: str, reserved: frozenset[str]) -> Identifier:
-    """`name`, with an underscore if Python or generated code has that name."""
+    """`name`, with an underscore if Python or generated code uses that name."""
     return Identifier(
         f"{name}_" if keyword.iskeyword(name) or name in reserved else name
     )
 
 
 def argument(name: str) -> Identifier:
-    """An input or attr: of `create`, of the function, of `Inputs` and of `Options`."""
+    """The name of an input or attr in `create`, functions, `Inputs` and `Options`."""
     return _apart(name, _ARGUMENT)
 
 
 def output(name: str, *, only: bool = False) -> Identifier:
-    """An output: an attribute of the op's class; `only`: it is the one tensor."""
+    """The name of an output, an attribute of the op's class.
+
+    `only`: whether it is the only output, and a tensor. The op then has the attributes
+    of a tensor, too.
+    """
     return _apart(name, _OUTPUT | TENSOR_MEMBERS if only else _OUTPUT)
 
 
 def outputs_class(op_name: str) -> Identifier:
-    """The named tuple that the function of an op with several outputs returns."""
+    """The name of the named tuple that a function with several outputs returns."""
     return Identifier(f"{class_name(op_name)}Outputs")
 
 
 def field(name: str) -> Identifier:
-    """An output in that tuple."""
+    """The name of an output in the named tuple of outputs."""
     return _apart(name, _OUTPUT | _TUPLE_MEMBERS)
 
 
 def type_variable(attr: str) -> Identifier:
-    """The type variable of a class for a type attr: `T`, `Tidx`, `OutType`."""
+    """The type variable of an op's class for a type attr: `T`, `Tidx`, `OutType`."""
     name = "".join(part[:1].upper() + part[1:] for part in attr.split("_"))
     return _apart(name, _MODULE)
 
@@ -138,7 +144,7 @@ def type_variable(attr: str) -> Identifier:
 def function_variables(op: Op) -> dict[str, Identifier]:
     """Type variables of `create` and the function, by attr: `U`, `Uidx`, `UOutType`.
 
-    The next letter serves where the op has an attr or type variable of that name.
+    If the op has an attr or type variable of that name, the next letter is used.
     """
     attrs = [attr.name for attr in op.attrs if attr.kind == "type"]
     taken = {*map(type_variable, attrs), *(attr.name for attr in op.attrs)}
@@ -163,7 +169,7 @@ def _letters() -> Iterator[str]:
 
 
 def import_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Names as import sorters want them: constants, classes, functions."""
+    """Names in the order of import sorters: constants, classes, functions."""
 
     def key(name: str) -> tuple[int, list[str | int]]:
         kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
@@ -174,7 +180,7 @@ def import_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def public_names(op_name: str) -> dict[str, Identifier]:
-    """The names that an op takes in its group's package, by what they are."""
+    """The names of an op in its group's package: by "class", "function" and others."""
     return {
         "class": class_name(op_name),
         "function": function_name(op_name),
@@ -183,7 +189,7 @@ def public_names(op_name: str) -> dict[str, Identifier]:
 
 
 def group_clashes(group: str) -> Iterator[str]:
-    """Why `group` cannot be the name of a package."""
+    """The reasons why `group` cannot be the name of a package."""
     for place, part in enumerate(group.split(".")):
         reserved = _GROUP if place else _PACKAGE
         if keyword.iskeyword(part) or part in reserved:
@@ -194,9 +200,9 @@ def group_clashes(group: str) -> Iterator[str]:
 
 
 def clashes(op: Op) -> Iterator[tuple[str, str]]:
-    """Names of one op that come out the same in Python: which one, and why.
+    """Names of an op that are equal in Python, each with the reason.
 
-    The name is that of an attr or argument, or the op's own.
+    The name is that of an attr, an argument or the op itself.
     """
     cls = class_name(op.name)
     inputs = [arg.name for arg in op.inputs]

@@ -1,8 +1,8 @@
-"""YAML to nodes to plain values, strictly.
+"""Reads YAML into nodes, and nodes into plain values, strictly.
 
-YAML guesses at what plain text means: `no` is false, `010` is eight, `1:30` is ninety.
-Here a value is written the one way that everybody reads alike, or it is a problem.
-Nothing here raises for what a file says.
+YAML guesses the meaning of plain text: `no` is false, `010` is eight, `1:30` is ninety.
+Here a value that is not written in its one unambiguous form is a problem. No content of
+a file raises an exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from opwright_codegen.problems import Problem
 
 R = TypeVar("R")
-#: Reads a node; the text says which one, for what is reported.
+#: A function that reads a node. The text names the node in problems.
 Read: TypeAlias = Callable[[yaml.Node, str], R | None]
 
 _TAG = "tag:yaml.org,2002:"
@@ -30,9 +30,9 @@ _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _INFINITY = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
 _EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+\Z")
 _INT64 = range(-(2**63), 2**63)
-#: Digits of its longest integer, with the sign.
+#: The length of the longest 64-bit integer, with the sign.
 _MAX_DIGITS = 20
-#: Lists and mappings in each other. Parsers have limits of their own, or none.
+#: The depth of nested lists and mappings. Some versions of the parser have no limit.
 _MAX_DEPTH = 100
 
 if TYPE_CHECKING or not hasattr(yaml, "CSafeLoader"):
@@ -45,7 +45,7 @@ else:
     class _Parser(Composer, CParser, Resolver):
         """libyaml's parser under Python's composer.
 
-        libyaml's own composer crashes the process where a file is nested deeply.
+        libyaml's own composer crashes the process for a deeply nested file.
         """
 
         def __init__(self, text: str) -> None:
@@ -77,10 +77,10 @@ class _Loader(_Parser):
 
 
 class Reader:
-    """Reads the nodes of one file and collects what is wrong with them.
+    """Reads the nodes of one file and collects the problems with them.
 
-    Each method for a value of one kind returns None, and reports, when the kind is
-    another.
+    Each method reads a value of one kind. For a node of another kind, it reports a
+    problem and returns None.
     """
 
     def __init__(self, path: Path, op: str) -> None:
@@ -96,7 +96,10 @@ class Reader:
         self.problems.append(Problem(str(self.path), line, column, self.op, message))
 
     def problem_within(self, node: yaml.Node, offset: int, message: str) -> None:
-        """A problem at an offset in a text, as far as its style shows where that is."""
+        """Reports a problem at an offset in a text.
+
+        If the text's YAML style does not allow to compute the place, it is the node's.
+        """
         mark, end = node.start_mark, node.end_mark
         inside = {None: 0, "": 0, "'": 1, '"': 1}.get(getattr(node, "style", None))
         if inside is None or mark.line != end.line:
@@ -104,7 +107,7 @@ class Reader:
         self.problem_at(mark.line + 1, mark.column + 1 + inside + offset, message)
 
     def compose(self, content: bytes) -> yaml.Node | None:
-        """The only document of a file."""
+        """Parses a file that has exactly one document."""
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -188,7 +191,7 @@ class Reader:
         return None
 
     def single(self, node: yaml.Node, what: str) -> float | None:
-        """A number that a float of 32 bits holds."""
+        """Reads a number that a 32-bit float can represent."""
         value = self.number(node, what)
         try:
             struct.pack("<f", value or 0.0)
@@ -213,7 +216,7 @@ class Reader:
         kind: str,
         meant: Callable[[str], str | None] = lambda text: None,
     ) -> Read[str]:
-        """Reads one of `allowed`; `meant` knows what some other texts stand for."""
+        """Reads one of `allowed`. `meant` maps other texts to these, for hints."""
         choices = tuple(allowed)
 
         def read(node: yaml.Node, what: str) -> str | None:
@@ -251,11 +254,14 @@ class Reader:
 
 
 class Mapping:
-    """A YAML mapping of which every key must be taken, and `close` called."""
+    """A YAML mapping whose keys are read by `take`.
+
+    `close` must be called last. It reports keys that no call of `take` named.
+    """
 
     def __init__(self, reader: Reader, node: yaml.MappingNode, what: str) -> None:
         self.node = node
-        #: How problems name it.
+        #: The name of the mapping in problems.
         self.what = what
         self._reader = reader
         self._known: list[str] = []
@@ -281,7 +287,7 @@ class Mapping:
         return iter(self._items)
 
     def at(self, key: str) -> yaml.Node:
-        """Where a problem with the value of `key` is: there, or here without one."""
+        """The node for a problem with `key`: its value, or else the mapping."""
         return self._items[key][1] if key in self._items else self.node
 
     def take(self, key: str, read: Read[R], needed: bool = False) -> R | None:
@@ -293,7 +299,7 @@ class Mapping:
         return None
 
     def close(self) -> None:
-        """Reports the keys that nothing took."""
+        """Reports the keys that no call of `take` named."""
         for name, (key, _) in self._items.items():
             if name not in self._known:
                 self._reader.problem(
@@ -304,7 +310,7 @@ class Mapping:
                 )
 
 
-#: What parsers say, of the place and of its context, and what has to be done.
+#: Parts of the messages of YAML parsers, each with a text that says what is wrong.
 _WHY = (
     ("nesting depth", "nested too deeply"),  # libyaml has a limit since PyYAML 6.0.4.
     (
@@ -351,7 +357,7 @@ _WHY = (
 
 
 def _why(error: yaml.MarkedYAMLError, found: str) -> str:
-    """The error of a parser in terms of YAML; `found` is where it stops."""
+    """A parser's error in terms of YAML. `found` is the text at which it stopped."""
     said = str(error.problem)
     if said.startswith("the alias"):
         return said
@@ -365,7 +371,7 @@ def _why(error: yaml.MarkedYAMLError, found: str) -> str:
 
 
 def value_of(text: str) -> str | None:
-    """The value in YAML `text` of one key and value; None if that is no YAML."""
+    """The value in a YAML text with one key; None if the text is not YAML."""
     try:
         node: Any = yaml.compose(text, Loader=_Loader)
         return str(node.value[0][1].value)
@@ -374,12 +380,12 @@ def value_of(text: str) -> str | None:
 
 
 def repr_short(text: str) -> str:
-    """`text` in quotes, on one line, cut short where it is long."""
+    """`text` in quotes, on one line, and shortened if it is long."""
     return _SHORT.repr(text)
 
 
 def did_you_mean(text: str, known: Iterable[str], meant: str | None = None) -> str:
-    """A hint at what `text` could be: `meant`, or what is spelled nearly like it."""
+    """A hint at the name that `text` may stand for: `meant`, or a similar one."""
     choices = list(known)
     near = difflib.get_close_matches(text, choices, n=1)
     if meant in choices:

@@ -1,4 +1,4 @@
-"""A folder of TensorFlow's stubs that has all of `tf.raw_ops`."""
+"""Writes a folder of stubs of TensorFlow that contains all of `tf.raw_ops`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from opwright_codegen import contents, emit, load, raw_ops, stubs, write
 from opwright_codegen.problems import OpdefError, SourceError
 
-#: Makes `tf.raw_ops` known, which `tensorflow/__init__.pyi` of typeshed does not name.
+#: This line exports `tf.raw_ops`. typeshed's `tensorflow/__init__.pyi` does not.
 _EXPORT: Final = "from tensorflow import raw_ops as raw_ops\n"
-#: Classes of TensorFlow that programs name in annotations.
+#: The classes of TensorFlow that programs use in annotations.
 _CLASSES: Final = (
     *("DType", "GradientTape", "Graph", "IndexedSlices", "Module", "Operation"),
     *("RaggedTensor", "RaggedTensorSpec", "SparseTensor", "SparseTensorSpec"),
@@ -23,7 +23,7 @@ from _typeshed import Incomplete
 from typing_extensions import TypeAlias
 
 """
-#: What stands for the rest of TensorFlow where it has no stubs.
+#: Minimal stubs of the rest of TensorFlow, for an environment without its stubs.
 _ALONE: Final = {
     "__init__.pyi": _IMPORTS
     + _EXPORT
@@ -32,12 +32,13 @@ _ALONE: Final = {
     "_aliases.pyi": _IMPORTS
     + "".join(map(_ALIAS.format, ("DTypeLike", "ShapeLike", "TensorCompatible"))),
 }
-#: Other stubs are as they come. mypy would report what strict settings find in them.
+#: typeshed's stubs are copied unchanged. This comment keeps mypy from reporting errors
+#: in them, which it would find in strict mode.
 _UNCHECKED: Final = "# mypy: ignore-errors\n"
 
 
 def installed() -> Path | None:
-    """The stubs of the installed types-tensorflow; None without it."""
+    """The folder of the stubs of the installed types-tensorflow; None without it."""
     try:
         found = distribution("types-tensorflow")
     except PackageNotFoundError:
@@ -49,9 +50,9 @@ def write_stubs(opdefs: Path, folder: Path, base: Path | None) -> int:
     """Writes stubs of TensorFlow with all of `tf.raw_ops`; returns the number of ops.
 
     Args:
-      opdefs: folder of opdefs.
-      folder: where the stubs go: a folder that is called `tensorflow`.
-      base: the other stubs of TensorFlow; None for none.
+      opdefs: the folder of opdefs.
+      folder: the folder to write, which must have the name `tensorflow`.
+      base: the folder of the other stubs of TensorFlow; None for none.
 
     Raises:
       OpdefError: the opdefs have mistakes. Nothing was written.
@@ -72,14 +73,15 @@ def write_stubs(opdefs: Path, folder: Path, base: Path | None) -> int:
         write.write(folder / name, text.encode())
     text = emit.raw_ops_stub("", stub)
     if base is None:
-        # A comment that silences mypy is of no use where tensors are of any type.
+        # Without stubs, tensors have the type Any. mypy then reports that comments
+        # `type: ignore` in the stub are unused.
         text = _UNCHECKED + text
     write.write(folder / "raw_ops.pyi", text.encode())
     return len(stub.functions)
 
 
 def _files(base: Path) -> dict[str, str]:
-    """The stubs below `base` by their names, with `raw_ops` among what they export."""
+    """The stubs below `base` by their paths. They also export `raw_ops`."""
     files = {
         path.relative_to(base).as_posix(): _UNCHECKED + contents.of(path).decode()
         for path in sorted(base.rglob("*.pyi"))

@@ -1,4 +1,4 @@
-"""Which names a package of classes may have: none that hides a module it needs."""
+"""Checks the name of a package of classes. It must not hide a module that it needs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from typing import Final
 
-#: Distributions whose modules, with those of what they require, must not be hidden.
+#: Distributions whose modules must not be hidden, nor those of their requirements.
 _NEEDED: Final = ("opwright", "tensorflow", "black", "jinja2", "pyyaml", "pytest")
-#: Modules that must not be hidden, whatever distribution has them here.
+#: Modules that must not be hidden, even if no installed distribution has them.
 _ALWAYS: Final = ("opwright", "opwright_runtime", "opwright_codegen", "tensorflow")
-#: What CMake calls targets of its own, as a project's library must not be called.
+#: Names of CMake's own targets. A project's library must not have such a name.
 _TARGETS: Final = ("all", "clean", "help", "install", "package", "tensorflow")
 
 
 def refusal(name: str) -> str | None:
-    """Why a package cannot be called so; None if it can."""
+    """Why a package cannot have this name; None if it can."""
     parts = name.split(".")
     if not all(re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII) for part in parts):
         return (
@@ -37,7 +37,7 @@ def refusal(name: str) -> str | None:
 
 
 def project_refusal(name: str) -> str | None:
-    """Why a project cannot be made around a package of this name."""
+    """Why a project cannot have a package of this name; None if it can."""
     top = name.partition(".")[0]
     if name in _TARGETS:
         return f"is what CMake calls a target of its own; not {name}: my_{name}"
@@ -48,7 +48,7 @@ def project_refusal(name: str) -> str | None:
 
 @cache
 def _required_modules() -> frozenset[str]:
-    """Top-level modules of `_NEEDED` and all that these require, as installed here."""
+    """The installed top-level modules of `_NEEDED` and of their requirements."""
     found: dict[str, Distribution] = {}
     names = [*_NEEDED]
     while names:

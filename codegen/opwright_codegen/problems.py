@@ -1,4 +1,4 @@
-"""Mistakes in opdefs, as data: collected, then printed together; and in sources."""
+"""Mistakes in opdefs and in sources of ops. They are collected and printed together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 
 def one_line(text: str) -> str:
-    """`text` as one line of a report: what does not print is escaped.
+    """`text` as one line of a report. Characters that are not printable are escaped.
 
-    Names of files may hold line breaks, and codes that a terminal obeys.
+    Names of files may contain line breaks and control codes of terminals.
     """
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode()
@@ -19,7 +19,7 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """A mistake, with where it is."""
+    """A mistake, with its place."""
 
     path: str
     line: int
@@ -43,7 +43,7 @@ class OpdefError(Exception):
 class SourceError(Exception):
     """A registry, library or file whose OpDefs cannot be read or written as YAML.
 
-    `reasons`: each of what is wrong, for a line of its own.
+    `reasons`: the mistakes, each of which is printed on a line of its own.
     """
 
     def __init__(self, *reasons: str) -> None:
@@ -53,7 +53,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Skipped:
-    """An op that no class can be made for, and why; all others can."""
+    """An op for which no class can be generated, and the reason."""
 
     op: str
     why: str

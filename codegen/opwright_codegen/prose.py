@@ -1,7 +1,8 @@
-"""The prose of an OpDef, as the documentation of an opdef.
+"""Converts the prose of an OpDef to the documentation of an opdef.
 
-OpDefs carry a line and a description, and maybe a text on each argument; many authors
-write the latter into the description instead, as "Args:" and "Returns:".
+An OpDef has a summary and a description, and may have a text on each argument. Many
+authors write about arguments in the description instead, in the sections "Args:" and
+"Returns:".
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NUMBERED = re.compile(r"\d+[.)] ")
 
 
 def documented(op: Op, op_def: Any) -> Op:
-    """`op`, with the prose of `op_def`."""
+    """`op` with the prose of `op_def` as its documentation."""
     summary, description = _lines(op_def)
     parts = (op_def.input_arg, op_def.output_arg, op_def.attr)
     own = {part.name: part.description for some in parts for part in some}
@@ -39,7 +40,7 @@ def documented(op: Op, op_def: Any) -> Op:
         left: list[str] = []
         for name, block in _entries(body) if names else [("", body)]:
             if not name and names == outputs and len(outputs) == 1:
-                # "Returns:" and no name, for there is but one.
+                # A section "Returns:" without a name is about the only output.
                 (name,) = outputs
             if name in names and (text := _said_in(block)):
                 texts.setdefault(name, text)
@@ -66,26 +67,27 @@ def documented(op: Op, op_def: Any) -> Op:
 
 
 def texts_of(op: Op) -> Iterator[str]:
-    """All prose of an op that can be imported."""
+    """All texts of an op that an import may have written."""
     docs = [*(arg.doc for arg in op.args()), *(attr.doc for attr in op.attrs)]
     yield from (t for t in (op.summary, op.description, *docs) if t is not None)
 
 
 def digest(text: str) -> str:
-    """Differs for a text that was edited; wrapping it anew is no edit."""
+    """A digest of the words of a text. It does not change if lines are wrapped anew."""
     words = " ".join(text.split()).encode()
     return base64.b32encode(hashlib.sha256(words).digest())[:8].decode().lower()
 
 
 def _lines(op_def: Any) -> tuple[str | None, str]:
-    """The summary, and what follows it."""
+    """The summary of an OpDef, and the rest of its prose."""
     summary = " ".join(op_def.summary.split())
     description = textwrap.dedent(op_def.description.expandtabs()).strip("\n")
     if not summary:
         return None, description
     first, _, rest = description.partition("\n\n")
     if summary[-1] not in ".!?:" and first[:1].islower():
-        # OpDefs end the summary with the first row, in the middle of a sentence.
+        # The summary of an OpDef is its first row, which may end in the middle of a
+        # sentence. The description then continues it.
         whole = " ".join(f"{summary} {first}".split())
         summary, _, first = whole.partition(". ")
         description = "\n\n".join(filter(None, (first, rest)))
@@ -93,14 +95,17 @@ def _lines(op_def: Any) -> tuple[str | None, str]:
 
 
 def _named(title: str, inputs: set[str], outputs: set[str]) -> set[str]:
-    """The arguments that a section may be about."""
+    """The names of arguments about which a section with this title may be."""
     found = _TITLE.fullmatch(title.strip())
     word = found[1].lower() if found else ""
     return inputs if word in _INPUTS else outputs if word in _OUTPUTS else set()
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Runs of rows, with the title that they are indented below, if they are."""
+    """The sections of a text: rows with their title, or with "" if they have none.
+
+    The rows of a section are indented below its title.
+    """
     title, margin, fenced, rows = "", -1, False, list[str]()
     for row in text.split("\n"):
         indent = len(row) - len(row.lstrip())
@@ -116,7 +121,10 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _entries(rows: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """`name: text` and what is indented below it; other rows under no name."""
+    """The entries of a section: a name with its rows. Other rows have the name "".
+
+    An entry begins with `name: text`. Its other rows are indented below that.
+    """
     name, block = "", list[str]()
     for row in textwrap.dedent("\n".join(rows)).split("\n"):
         found = _ENTRY.match(row)
@@ -143,7 +151,7 @@ def _description(rows: list[str]) -> str | None:
 
 
 def _laid_out(rows: list[str]) -> Iterator[str]:
-    """Markdown as docstrings keep it: code and numbered lists are indented."""
+    """Converts Markdown for docstrings: code and numbered lists are indented."""
     fenced = False
     for row in rows:
         row = row.rstrip()

@@ -1,6 +1,6 @@
-"""What opdefs say of `tf.raw_ops`: the ops that it lacks, and its keywords.
+"""Reads `raw_ops.yaml`: the ops that `tf.raw_ops` lacks, and its keywords.
 
-`raw_ops.yaml` lies next to the groups' folders. Opdefs of a library have none.
+The file is next to the groups' folders. Opdefs of a library have no such file.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ _HEAD: Final = """\
 
 @dataclass(frozen=True)
 class RawOps:
-    """`absent`: ops that `tf.raw_ops` lacks. `keywords`: by op, keywords by the OpDef's
-    names, where they differ.
+    """The facts about `tf.raw_ops`.
+
+    `absent`: the ops that it lacks. `keywords`: by op, the keywords that differ from
+    the OpDef's names, by the OpDef's names.
     """
 
     absent: frozenset[str] = frozenset()
     keywords: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def keyword(self, op: Op, name: str) -> str:
-        """What an input or attr is called, by its name in the OpDef."""
+        """The keyword for an input or attr. `name` is its name in the OpDef."""
         return self.keywords.get(op.name, {}).get(name, name)
 
     def renamed(self, op: Op) -> dict[str, str]:
-        """The keywords, by the names of the arguments of the op's function."""
+        """The keywords that differ from arguments of the op's function, by these."""
         names = [arg.name for arg in op.inputs] + [attr.name for attr in op.given]
         pairs = {naming.argument(name): self.keyword(op, name) for name in names}
         return {argument: word for argument, word in pairs.items() if argument != word}
 
 
 def read(root: Path, paths: Sequence[Path]) -> tuple[RawOps | None, list[Problem]]:
-    """Reads `root`/raw_ops.yaml and holds it against the opdefs at `paths`.
+    """Reads `root`/raw_ops.yaml and checks it against the opdefs at `paths`.
 
-    None if there is no such file, or it has mistakes.
+    Returns None if there is no such file, or if it has mistakes.
     """
     path = root / load.RAW_OPS
     if not path.exists():
@@ -61,15 +63,16 @@ def read(root: Path, paths: Sequence[Path]) -> tuple[RawOps | None, list[Problem
 
 
 def renew(root: Path, installed: Mapping[str, Mapping[str, str] | None]) -> bool:
-    """Writes what a TensorFlow says of its ops; whether that changed the file.
+    """Updates the file from a TensorFlow, and returns whether that changed it.
 
     Args:
-      root: folder of opdefs.
-      installed: by op its keywords by the OpDef's names, where they differ; None for an
-        op that `tf.raw_ops` lacks. Of other ops the file stays as it is.
+      root: the folder of opdefs.
+      installed: by op, the keywords that differ from the OpDef's names, by the OpDef's
+        names; None for an op that `tf.raw_ops` lacks. The file keeps its facts about
+        other ops.
 
     Raises:
-      OpdefError: the file there is has mistakes.
+      OpdefError: the existing file has mistakes.
     """
     paths = load.find(root)
     known, problems = read(root, paths)

@@ -1,8 +1,8 @@
-"""OpDefs of an installed TensorFlow, a custom-op library or a saved list, as models.
+"""Converts OpDefs to models and back.
 
-The only file that imports TensorFlow. Both directions are here, so that what is
-written by one is read by the other: `from_op_def` and `to_op_def` are inverse in every
-field but prose.
+The OpDefs come from an installed TensorFlow, a custom-op library or a saved list. This
+is the only file that imports TensorFlow. `from_op_def` and `to_op_def` are inverse to
+each other in every field but prose.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ VERSION: str = tf.__version__
 
 
 def _messages(name: str) -> Any:
-    """A module of message classes, which are made at run time: no checker sees them."""
+    """A module of protocol buffer classes.
+
+    It is imported by name, because type checkers do not see classes that are created at
+    run time.
+    """
     return importlib.import_module(f"tensorflow.core.framework.{name}_pb2")
 
 
@@ -67,20 +71,20 @@ types_pb2 = _messages("types")
 
 
 def _context() -> ForkContext | SpawnContext:
-    """How a process starts: forked, in a fraction of the time, where that is safe."""
+    """How processes are started. They are forked on Linux, because that is faster."""
     if sys.platform == "linux":
         return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
 
 
 def installed() -> list[Any]:
-    """Every OpDef in this process's registry."""
+    """All OpDefs in the op registry of this process."""
     buffer = pywrap_tf_session.TF_GetAllOpList()
     return list(op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(buffer)).op)
 
 
 def gradients() -> dict[str, str]:
-    """What TensorFlow's registry of gradients has of each op, one of `GRADIENTS`."""
+    """For each op, what TensorFlow's registry of gradients has: one of `GRADIENTS`."""
     registered = ops.gradient_registry
     known = {
         name: "not_differentiable" if registered.lookup(name) is None else "registered"
@@ -90,10 +94,10 @@ def gradients() -> dict[str, str]:
 
 
 def raw_ops() -> dict[str, dict[str, str] | None]:
-    """What `tf.raw_ops` has of each op; None for an op that it lacks.
+    """For each op, the keywords of `tf.raw_ops`; None for an op that it lacks.
 
-    By op the keywords by the OpDef's names, where they differ. TensorFlow keeps the
-    order of the names.
+    The dict of an op has only the keywords that differ from the OpDef's names, by the
+    OpDef's names. They are matched by position, because TensorFlow keeps the order.
     """
     return {op_def.name: _keywords(op_def) for op_def in installed()}
 
@@ -116,14 +120,14 @@ def _keywords(op_def: Any) -> dict[str, str] | None:
 
 
 def library(path: Path) -> list[Any]:
-    """The OpDefs that the custom-op library at `path` registers; maybe none.
+    """The OpDefs that the custom-op library at `path` registers. There may be none.
 
-    It is loaded in a process of its own: a registry takes an op once, so that of two
-    versions of a library the second would seem to have none; and a library that ends
-    the process that loads it does not end this one.
+    The library is loaded in another process, for two reasons. A registry accepts an op
+    only once, so the second of two versions of a library would seem to have no ops. And
+    a library that crashes on loading does not end this process.
 
     Raises:
-      SourceError: TensorFlow cannot load it, or it brings a TensorFlow of its own.
+      SourceError: TensorFlow cannot load it, or it needs another copy of TensorFlow.
     """
     if not path.is_file():
         what = "is no regular file" if path.exists() else "no such file"
@@ -152,11 +156,11 @@ def library(path: Path) -> list[Any]:
 
 
 def ops_without_shapes(path: Path) -> list[str]:
-    """The ops of a library whose outputs have an unknown rank, whatever their inputs.
+    """The ops of a library whose outputs have an unknown rank for all inputs.
 
-    TensorFlow gives such outputs to an op without a shape function. The library is
-    loaded in another process. If a shape function ends that process, or the probe takes
-    longer than `_PROBE_SECONDS`, the ops found until then are returned.
+    TensorFlow infers such outputs for an op without a shape function. The library is
+    loaded in another process. If a shape function crashes that process, or the probe
+    takes longer than `_PROBE_SECONDS`, the ops found until then are returned.
     """
     receiver, probing = _start(_send_ops_without_shapes, path)
     deadline = time.monotonic() + _PROBE_SECONDS
@@ -176,12 +180,16 @@ _PROBE_SECONDS: Final = 60.0
 
 
 def _start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
-    """Starts a process that runs `target` on a library, and what it sends."""
+    """Starts a process that runs `target` on a library.
+
+    Returns the process's pipe, from which its results are received, and the process.
+    """
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(path.resolve(), sender))
     with warnings.catch_warnings():
-        # No op has run here: what TensorFlow has of threads holds no lock.
+        # Python warns of a fork in a process with threads, because they may hold locks.
+        # No op has run in this process, so TensorFlow's threads hold no lock.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     sender.close()
@@ -189,9 +197,9 @@ def _start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
 
 
 def own_framework(path: Path) -> str | None:
-    """The copy of TensorFlow's library that one was packed with and needs, by its name.
+    """The name of a copy of TensorFlow's library that a library needs, if any.
 
-    Tools that pack wheels put a digest into the names of libraries that they copy.
+    Tools such as auditwheel copy libraries into a wheel, with a digest in their names.
     """
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
@@ -207,7 +215,7 @@ _OWN_FRAMEWORK: Final = re.compile(
 
 
 def _received(receiver: Any) -> Any:
-    """What the other process sends next; None if it has ended."""
+    """The next object that the other process sends; None if it has ended."""
     try:
         return receiver.recv()
     except EOFError:
@@ -215,10 +223,11 @@ def _received(receiver: Any) -> Any:
 
 
 def _send_ops(path: Path, sender: Any) -> None:
-    """Sends the OpList that the library at `path` registers, or why it has none."""
+    """Sends the OpList that the library at `path` registers, or why that failed."""
     try:
-        # The loader takes a bare name for that of a library of the system. TensorFlow's
-        # load_op_library would also make functions, and stumble over names.
+        # `path` is absolute, because the loader searches a bare name in the system's
+        # folders. TensorFlow's load_op_library is not used. It would also generate
+        # Python functions, and it fails for some names of ops.
         handle = pywrap_tf_session.TF_LoadLibrary(str(path))
         registered: Any = pywrap_tf_session.TF_GetOpList(handle)
         sender.send((bytes(registered), ""))
@@ -235,20 +244,21 @@ def _send_ops_without_shapes(path: Path, sender: Any) -> None:
             sender.send(op_def.name)
 
 
-#: Ranks of inputs that `_lacks_shapes` tries.
+#: The ranks of inputs that `_lacks_shapes` tries.
 _PROBED_RANKS: Final = range(5)
 
 
 def _lacks_shapes(op_def: Any) -> bool:
     """Whether every output has an unknown rank for all ranks of the inputs.
 
-    Without a shape function, no shapes are refused. An op that refuses some has one, or
-    is an op that cannot be probed.
+    An op without a shape function refuses no shapes. So an op that refuses some shapes
+    has a shape function, or it cannot be probed. The result is then False.
     """
     graph_def = graph_pb2.GraphDef()
     graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
     probes: list[str] = []
-    # Two inputs have all combinations of ranks; the third has that of the first.
+    # The first two inputs get all combinations of ranks. Later inputs repeat these
+    # ranks in turn.
     for ranks in itertools.product(_PROBED_RANKS, repeat=min(2, len(op_def.input_arg))):
         probes.append(f"probe{len(probes)}")
         _add_probe(graph_def, op_def, probes[-1], itertools.cycle(ranks))
@@ -278,7 +288,8 @@ def _add_probe(graph_def: Any, op_def: Any, name: str, ranks: Iterator[int]) -> 
             node = graph_def.node.add(name=inputs[-1])
             node.attr["dtype"].type = dtype
             if dtype in (types_pb2.DT_INT32, types_pb2.DT_INT64) and not arg.is_ref:
-                # A shape function may read its value: sizes, axes.
+                # A shape function may read the value of this input, such as sizes or
+                # axes, so it is a constant.
                 node.op = "Const"
                 ones = tf.make_tensor_proto(1, tf.as_dtype(dtype), [2] * rank)
                 node.attr["value"].tensor.CopyFrom(ones)
@@ -323,10 +334,10 @@ def _probed_attr(attr: Any) -> Any:
 
 
 def saved(path: Path) -> list[Any]:
-    """An OpList saved in binary (`.pb`) or text (`.pbtxt`).
+    """Reads an OpList that is saved in binary (`.pb`) or text (`.pbtxt`) form.
 
     Raises:
-      SourceError: the file cannot be read as one.
+      SourceError: the file cannot be read as an OpList.
     """
     try:
         read = contents.of(path, contents.LIST)
@@ -334,7 +345,7 @@ def saved(path: Path) -> list[Any]:
             return list(op_def_pb2.OpList.FromString(read).op)
         return list(text_format.Parse(read.decode(), op_def_pb2.OpList()).op)
     except (
-        # Text that nests deeply is read by recursion.
+        # The parser of text is recursive, so deeply nested text raises RecursionError.
         OSError,
         ValueError,
         RecursionError,
@@ -345,25 +356,25 @@ def saved(path: Path) -> list[Any]:
 
 
 def save(op_defs: Iterable[Any], path: Path) -> bytes:
-    """`op_defs` as an OpList in the form that `path` asks for."""
+    """`op_defs` as an OpList: binary if `path` ends in `.pb`, otherwise as text."""
     op_list = op_def_pb2.OpList(op=op_defs)
     if path.suffix == ".pb":
         return bytes(op_list.SerializeToString(deterministic=True))
     return str(text_format.MessageToString(op_list)).encode()
 
 
-# OpDef -> model
+# These functions convert OpDefs to models.
 
 
 def from_op_def(op_def: Any, group: str) -> Op:
-    """The facts of `op_def`; its prose is left out.
+    """Converts an OpDef to a model, without the OpDef's prose.
 
     Raises:
-      SourceError: it says something else that a model cannot say.
+      SourceError: the OpDef has a value that a model cannot represent.
     """
     try:
         op = _op(op_def, group)
-        # Bytes, for no nan equals another.
+        # The serialized bytes are compared, because nan is not equal to nan.
         lossless = _bytes(to_op_def(op)) == _bytes(without_prose(op_def))
     except (ValueError, TypeError) as error:
         raise SourceError(f"{op_def.name}: cannot be an opdef: {error}") from error
@@ -516,7 +527,7 @@ def _func_attr(name: str, value: Any) -> FuncAttr:
     if field != "list":
         kind = AttrKind(kinds[field])
     else:
-        # Which kind an empty list is of makes no difference.
+        # An empty list may be of any kind, because all empty lists are equal in protos.
         held = [kinds[found.name] for found, _ in value.list.ListFields()] or ["int"]
         if len(held) > 1:
             raise ValueError(f"the attr {name} is a list of {' and '.join(held)}")
@@ -524,7 +535,7 @@ def _func_attr(name: str, value: Any) -> FuncAttr:
     return FuncAttr(name, kind, _value(value, kind))
 
 
-#: What holds a tensor's values, by dtype; of all others int_val.
+#: The field of TensorProto with the values, by dtype. Other dtypes use int_val.
 _TENSOR_FIELDS = {
     "float": "float_val",
     "double": "double_val",
@@ -571,11 +582,11 @@ def _tensor(value: Any) -> TensorValue:
     return TensorValue(dtype, shape, tuple(items), packed)
 
 
-# model -> OpDef
+# These functions convert models to OpDefs.
 
 
 def to_op_def(op: Op) -> Any:
-    """The OpDef that `op` describes, without prose."""
+    """Converts a model to an OpDef without prose."""
     op_def = op_def_pb2.OpDef(
         name=op.name,
         input_arg=[_to_arg(arg) for arg in op.inputs],
@@ -594,7 +605,7 @@ def to_op_def(op: Op) -> Any:
 
 
 def without_prose(op_def: Any) -> Any:
-    """A copy of `op_def` that says nothing but facts."""
+    """A copy of `op_def` without its summaries and descriptions."""
     copy = op_def_pb2.OpDef()
     copy.CopyFrom(op_def)
     copy.ClearField("summary")
@@ -677,7 +688,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def _to_tensor(value: TensorValue) -> Any:
-    """One value a repeated field, as OpDefs written in text have it, or packed."""
+    """A TensorProto with its values in a repeated field, or as bytes if packed."""
     proto = tensor_pb2.TensorProto(
         dtype=_dtype_number(value.dtype),
         tensor_shape=_to_scalar(ShapeValue(value.shape), "shape"),

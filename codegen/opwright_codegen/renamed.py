@@ -1,4 +1,4 @@
-"""Arguments that have another name in a new version of an op."""
+"""Finds arguments that have another name in a new version of an op."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from opwright_codegen.model import Arg, Attr, Op
 
 
 def find(written: Op, facts: Op) -> dict[str, str]:
-    """The old names of arguments with their new ones.
+    """The old names of arguments, with their new names.
 
-    An attr is the one that is gone if it alone is what that was; an input or output, if
-    it stands in the same place and is of the same type.
+    An attr was renamed if exactly one removed and one new attr have its properties. An
+    input or output was renamed if the new one has the same place and type.
     """
     found = dict(_attrs(written.attrs, facts.attrs))
     found |= dict(_args(written.inputs, facts.inputs, found))
@@ -22,9 +22,10 @@ def find(written: Op, facts: Op) -> dict[str, str]:
 
 
 def apply(op: Op, names: Mapping[str, str]) -> Op:
-    """`op` with arguments renamed, in shapes and where `words` name them, too.
+    """`op` with renamed arguments, also in shapes and in texts written by hand.
 
-    Texts of the library's stay as they are: it brings them up to date itself.
+    Texts that came from the library's OpDef are not changed, because the import renews
+    them.
     """
     if not names:
         return op

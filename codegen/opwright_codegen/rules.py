@@ -1,4 +1,4 @@
-"""What holds between the parts of an op: rules that no single value shows."""
+"""Checks rules that concern several parts of an op."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
 
-#: Inputs, outputs or attrs, each with where its parts are.
+#: Inputs, outputs or attrs, each with its YAML mapping, which has places for problems.
 Args: TypeAlias = Sequence[tuple[Mapping, Arg]]
 Attrs: TypeAlias = Sequence[tuple[Mapping, Attr]]
 
-#: Why an attr is no option.
+#: Why an attr is not an option, by its role.
 _NO_OPTION: Final = {
     Role.INFERRED: "is inferred from an input",
     Role.ARGUMENT: "has no default, so that callers must give it",
@@ -37,8 +37,8 @@ def check_default(reader: Reader, table: Mapping, attr: Attr) -> None:
             )
     if attr.minimum is None:
         return
-    # TensorFlow itself gives some lists a default shorter than their minimum: the
-    # empty list that stands for "not given".
+    # Some lists of TensorFlow have an empty default although their minimum is greater.
+    # The empty list then means that no value was passed.
     if attr.kind.is_list and 0 < len(values) < attr.minimum:
         reader.problem(
             table.at("default"),
@@ -134,7 +134,7 @@ def ordered(
 
 
 def check_names(reader: Reader, op: Op, top: Mapping, args: Args, attrs: Attrs) -> None:
-    """Names that clash in Python, and names in shapes and `check_with`."""
+    """Checks for clashes of names in Python, and names in shapes and `check_with`."""
     places = {attr.name: table for table, attr in attrs}
     places |= {arg.name: table for table, arg in reversed(args)}
     for subject, clash in naming.clashes(op):

@@ -1,7 +1,8 @@
-"""What an author of an op begins with: files that are written once, and are theirs.
+"""Writes the files with which an author of an op begins.
 
-A kernel to fill in, a test with its golden, and around them a project that builds,
-tests and packs. One that exists is never touched.
+They are a kernel to complete, a test with its golden file, and a project that builds,
+tests and packs them. They are written once and belong to the author. A file that exists
+is never changed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _IGNORED: Final = ("build/", "dist/", "__pycache__/")
 
 @dataclass(frozen=True)
 class Project:
-    """Where an author's files go.
+    """The project of an author.
 
-    `folder`: the project's; `opdefs`: of its opdefs; `package`: of its classes, which
-    lies in `src`.
+    `folder`: the project's folder. `opdefs`: the folder of its opdefs. `package`: the
+    package of its classes, which is in the folder `src`.
     """
 
     folder: Path
@@ -43,15 +44,15 @@ class Project:
 
     @property
     def name(self) -> str:
-        """What the library is called."""
+        """The name of the library."""
         return self.package.replace(".", "_")
 
     @property
     def words(self) -> str:
-        """The folder of opdefs as a Makefile of the project names it.
+        """The path of the folder of opdefs, quoted for the project's Makefile.
 
         Raises:
-          SourceError: no Makefile can.
+          SourceError: a Makefile cannot contain this path.
         """
         path = os.path.relpath(self.opdefs, self.folder)
         if not path.isprintable():
@@ -59,29 +60,29 @@ class Project:
                 f"{self.opdefs}: no Makefile can name it; rename the folder, with"
                 " letters, digits and spaces"
             )
-        # A name that begins with a dash is no option.
+        # Otherwise a name that begins with a dash would be an option of a command.
         path = f"./{path}" if path.startswith("-") else path
         return shlex.quote(path).replace("$", "$$")
 
     @property
     def place(self) -> str:
-        """The package's folder within the project."""
+        """The path of the package's folder within the project."""
         return "/".join(("src", *self.package.split(".")))
 
 
 def missing(
     opdef: Path, project: Project, *, cuda: bool = False, xla: bool = False
 ) -> dict[Path, bytes]:
-    """The author's files that an op and its project lack, to be written.
+    """The author's files that an op and its project lack, with their contents.
 
     Args:
-      opdef: the op's, in a folder of opdefs.
-      project: where its files go.
-      cuda, xla: which kernels to write besides the CPU's.
+      opdef: the path of the op's opdef, in a folder of opdefs.
+      project: the project to which the files belong.
+      cuda, xla: which kernels to write besides the one for the CPU.
 
     Raises:
       OpdefError: the opdef has mistakes.
-      SourceError: it does not lie where opdefs do.
+      SourceError: the opdef is not in a folder of opdefs.
     """
     if opdef.suffix != ".yaml" or not project.opdefs.name:
         raise SourceError(
@@ -106,7 +107,7 @@ def missing(
 
 
 def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
-    """Every file of an author's own, by its path in the project."""
+    """The contents of all files of the author, by their paths in the project."""
     facts = {
         "name": project.name,
         "place": project.place,
@@ -137,14 +138,17 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
     names = ("CMakeLists.txt", "Makefile", "pyproject.toml", "hatch_build.py")
     files |= {name: native.render(f"{name}.jinja", **facts) for name in names}
     if "." in project.package:
-        # Around the package that is generated there is one of the author's.
+        # The generated package is in a package of the author, which needs these files.
         files[f"src/{facts['top']}/__init__.py"] = ""
         files[f"src/{facts['top']}/py.typed"] = ""
     return files
 
 
 def _begin(op: Op, types: Sequence[str]) -> Any:
-    """The first lines of a kernel: its arguments and results, as flat rows."""
+    """The first lines of a kernel: variables for its arguments and results.
+
+    They are views of the tensors as flat arrays.
+    """
     for whose, args in (("arguments", op.inputs), ("results", op.outputs)):
         for arg in args:
             name = member(arg.name)
@@ -166,7 +170,7 @@ def _begin(op: Op, types: Sequence[str]) -> Any:
                 yield "// Its shape is not known before: c->allocate_output(...)."
 
 
-#: What CUDA calculates with, of the dtypes that kernels are made for.
+#: The dtypes of generated kernels that CUDA code can compute with.
 _CUDA: Final = (
     "float",
     "double",
@@ -176,7 +180,7 @@ _CUDA: Final = (
 
 
 def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
-    """Arguments and results as parameters, as far as CUDA has their dtypes."""
+    """The arguments and results whose dtypes CUDA supports, as parameters."""
     rows: list[dict[str, str]] = []
     size = "1"
     for arg in (*op.inputs, *op.outputs):
@@ -202,12 +206,12 @@ def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
 
 
 def _is_made(op: Op, arg: Arg) -> bool:
-    """Whether an output is allocated before the kernel runs: its sizes are known."""
+    """Whether an output's sizes are known, so that it is allocated before `Run`."""
     shape = cxx_shapes.translated(op)[0].get(arg.name)
     return shape is not None and "Any" not in shape.parts
 
 
-# ---- The test and its golden.
+# The functions below write the test and its golden file.
 
 
 def _test_view(op: Op) -> dict[str, Any]:
@@ -229,7 +233,7 @@ def _test_view(op: Op) -> dict[str, Any]:
 
 
 def _golden(op: Op) -> str:
-    """Arguments that fit the op's shapes, and no results yet."""
+    """The golden file of a test: arguments that fit the op's shapes, null results."""
     types = {
         attr.name: _first(attr.allowed, "float")
         for attr in op.attrs
@@ -254,7 +258,7 @@ def _golden(op: Op) -> str:
 
 
 def _first(allowed: Sequence[str] | None, otherwise: str) -> str:
-    """Of the dtypes or texts that are allowed, the plainest."""
+    """`otherwise` if it is allowed, or else the first allowed dtype or text."""
     names = allowed or (otherwise,)
     return otherwise if otherwise in names else names[0]
 
@@ -273,7 +277,7 @@ def _given(attr: Attr) -> object:
 
 
 def _sizes(op: Op) -> dict[str, Any]:
-    """A value for every name in the op's shapes, all of them different."""
+    """A different value for each name in the op's shapes."""
     counter = itertools.count(2)
     read = shapes.read(op)[0]
     found: dict[str, Any] = {
@@ -317,7 +321,7 @@ def _python_dtype(dtype: str) -> str:
 
 
 def _shape(expression: str | None, sizes: Mapping[str, Any]) -> tuple[int, ...]:
-    """Sizes for an input, of which 2 is drawn where the opdef states none."""
+    """The shape of an input. Sizes that the opdef does not state are 2."""
     if expression is None:
         return (2,)
     evaluation = Evaluation(Facts(sizes=dict(sizes)), 0)

@@ -1,6 +1,6 @@
 """The JSON schema of an opdef, for completion and checks in editors.
 
-`load.py` is stricter: it also knows what names refer to, and where a file must lie.
+`load.py` is stricter: it also checks to what names refer, and the path of the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def schema() -> Schema:
 
 
 def _arg() -> Schema:
-    """Of an input or output."""
+    """The schema of an input or output."""
     dtypes = sorted(DTYPES)
     arg = _table(
         ("name",),
@@ -83,7 +83,7 @@ def _arg() -> Schema:
 
 
 def _attr() -> Schema:
-    """Of an attr or option."""
+    """The schema of an attr or option."""
     return _table(
         ("name", "type"),
         name=_described(_ATTR_NAME, "As the OpDef names it."),
@@ -113,7 +113,7 @@ def _attr() -> Schema:
 
 
 def _full_type() -> Schema:
-    """Of a FullTypeDef."""
+    """The schema of a FullTypeDef."""
     return _table(
         ("type_id",),
         type_id=_matching(load.FULL_TYPE_ID),
@@ -123,7 +123,7 @@ def _full_type() -> Schema:
 
 
 def _deprecated() -> Schema:
-    """Of `deprecated`."""
+    """The schema of the key `deprecated`."""
     return _table(
         ("version",),
         version=_described(
@@ -135,7 +135,7 @@ def _deprecated() -> Schema:
 
 
 def _op() -> Schema:
-    """Of the opdef."""
+    """The schema of an opdef."""
     return _table(
         ("op", "group"),
         op=_described(_OP_NAME, "OP_NAME; the file has the same name."),
@@ -161,7 +161,7 @@ def _op() -> Schema:
 
 
 def _facts() -> dict[str, Schema]:
-    """Of the properties of the op as one."""
+    """The schemas of the properties of the op as a whole."""
     return {
         "stateful": _FLAG,
         "commutative": _FLAG,
@@ -187,7 +187,7 @@ def _facts() -> dict[str, Schema]:
 
 
 def _parts() -> dict[str, Schema]:
-    """Of inputs, outputs, attrs and options."""
+    """The schemas of the lists of inputs, outputs, attrs and options."""
     return {
         "inputs": _list({"$ref": "#/$defs/arg"}),
         "outputs": _list({"$ref": "#/$defs/arg"}),
@@ -210,7 +210,7 @@ def _parts() -> dict[str, Schema]:
 
 
 def text() -> str:
-    """The schema as it is kept in opdefs/schema.json."""
+    """The text of opdefs/schema.json."""
     return json.dumps(schema(), indent=2) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""The shapes of an op: read, checked against the op, and written in Python.
+"""Reads the shapes of an op, checks them against the op, and writes them in Python.
 
-`opwright_notation.syntax` reads each as an expression, `(m, k) if not transpose_a else
-(k, m)`. Here its names and kinds are checked. The classes carry the expression, and the
-runtime evaluates it.
+`opwright_notation.syntax` reads a shape as an expression, such as `(m, k) if not
+transpose_a else (k, m)`. This module checks the names and kinds in it. Generated
+classes contain the expression, and the runtime evaluates it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opwright_notation import syntax
 from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
 from opwright_notation.syntax import ShapeError, is_call
 
-#: The position in a list of tensors.
+#: The name in shapes for the position in a list of tensors.
 INDEX: Final = "i"
 _INTEGERS_ALL: Final = {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -35,11 +35,11 @@ _KIND_OF_ATTR: Final = {
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name that inputs' shapes give a meaning: a size, or a row of them."""
+    """A name that the shapes of inputs define: a size, or a row of sizes."""
 
     name: str
     kind: Kind
-    #: Whether each tensor of a list has its own.
+    #: Whether each tensor of a list has its own value.
     indexed: bool
 
 
@@ -50,15 +50,15 @@ class Shapes:
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
-    #: Attrs that shapes depend on.
+    #: The attrs on which shapes depend.
     attrs: frozenset[str] = frozenset()
-    #: Inputs whose values shapes depend on.
+    #: The inputs on whose values shapes depend.
     values: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Misread:
-    """A mistake in the shape of the argument `arg`, at an offset in it."""
+    """A mistake in the shape of the argument `arg`, at an offset in the text."""
 
     arg: str
     offset: int
@@ -66,7 +66,7 @@ class Misread:
 
 
 def read(op: Op) -> tuple[Shapes, list[Misread]]:
-    """The shapes of `op`, and what is wrong with them."""
+    """The shapes of `op`, and the mistakes in them."""
     problems: list[Misread] = []
     nodes: dict[str, ast.expr] = {}
     for arg in op.args():
@@ -99,10 +99,11 @@ def read(op: Op) -> tuple[Shapes, list[Misread]]:
 
 
 class _Scope:
-    """What names mean.
+    """The meanings of names in the shapes of an op.
 
-    In this order: an attr; an input's values, unless the input's own shape has the
-    name; a size or row that the inputs' shapes name.
+    A name is an attr, if there is one. Otherwise it stands for the values of the input
+    of that name, unless the name occurs in the shape of that input. Otherwise it is a
+    size or row that the shapes of inputs define.
     """
 
     def __init__(self, op: Op, nodes: Mapping[str, ast.expr]) -> None:
@@ -113,15 +114,16 @@ class _Scope:
         self.symbols: dict[str, Symbol] = {}
         self.attrs: set[str] = set()
         self.values: set[str] = set()
-        #: The argument whose shape is read, and whether it may name sizes.
+        #: The argument whose shape is read, and whether that shape may define sizes.
         self.arg = Arg("")
         self.binding = True
-        #: Names that stand in conditions alone say nothing: where each stands first.
+        #: Names in conditions, with the argument and offset of the first occurrence. A
+        #: name that occurs in conditions only is a mistake, because it has no value.
         self.in_condition = False
         self.mentioned: dict[str, tuple[str, int]] = {}
 
     def kind(self, name: str, offset: int, wanted: Kind, indexed: bool) -> Kind:
-        """What `name` stands for where `wanted` fits best."""
+        """The kind of `name`. A name without another meaning is of kind `wanted`."""
         if name in self.kinds:
             self.attrs.add(name)
             return _KIND_OF_ATTR.get(str(self.kinds[name]), Kind.FLAG)
@@ -161,7 +163,7 @@ class _Scope:
         return known.kind
 
     def is_indexed(self, name: str) -> bool:
-        """Whether the symbol `name` is one for each tensor of a list."""
+        """Whether the symbol `name` has a value for each tensor of a list."""
         known = self.symbols.get(name)
         return known is not None and known.indexed
 
@@ -199,7 +201,7 @@ class _Check:
         self.scope = scope
 
     def shape(self, node: ast.expr) -> None:
-        """Checks what `syntax.read` returns."""
+        """Checks an expression that `syntax.read` returned."""
         if is_call(node, "where"):
             shape, condition = node.args
             self.shape(shape)
@@ -222,7 +224,7 @@ class _Check:
                 self.element(element)
 
     def held(self, node: ast.Call) -> None:
-        """Checks that `of` is about a handle."""
+        """Checks that `of` is used for a handle."""
         arg = self.scope.arg
         if str(arg.dtype) not in ("resource", "variant") and not arg.is_ref:
             message = f"'of' is for handles, and {arg.name!r} is none"
@@ -242,7 +244,7 @@ class _Check:
             self.scope.in_condition = False
 
     def expect(self, node: ast.expr, wanted: Kind) -> None:
-        """Checks that `node` is of the kind `wanted`; flags may be anything."""
+        """Checks that `node` is of the kind `wanted`. A flag may be of any kind."""
         kind = self.kind(node, wanted)
         if kind is wanted or wanted is Kind.FLAG:
             return
@@ -282,15 +284,15 @@ class _Check:
         raise ShapeError(node.col_offset, message)
 
     def all(self, nodes: Iterable[ast.expr], kind: Kind) -> Kind:
-        """Checks that all are of one kind, which the whole then is."""
+        """Checks that all nodes are of the kind `kind`, and returns it."""
         for node in nodes:
             self.expect(node, kind)
         return kind
 
     def operands(self, nodes: Iterable[ast.expr]) -> Kind:
-        """Checks what is compared: sizes, texts, flags."""
+        """Checks the operands of a comparison: sizes, texts, flags."""
         for node in nodes:
-            # A name that no shape has is a size.
+            # A name that is in no shape counts as a size.
             self.kind(node, Kind.FLAG if isinstance(node, ast.Name) else Kind.SIZE)
         return Kind.FLAG
 
@@ -301,7 +303,8 @@ class _Check:
                 raise ShapeError(node.col_offset, message)
             return Kind.SIZE
         if self.scope.is_indexed(node.id):
-            # Of all tensors: what `sum` and `len` take.
+            # Without an index, it is the row of its values for all tensors of the list,
+            # to which `sum` and `len` apply.
             return Kind.ROW
         return self.scope.kind(node.id, node.col_offset, wanted, indexed=False)
 
@@ -361,7 +364,7 @@ class _Check:
 
 
 def _is_open(node: ast.expr) -> bool:
-    """Whether a part of a row is `_` or `...`, which stand for any sizes."""
+    """Whether a part of a row is `_` or `...`. These stand for any sizes."""
     return (isinstance(node, ast.Name) and node.id == "_") or (
         isinstance(node, ast.Constant) and node.value is ...
     )

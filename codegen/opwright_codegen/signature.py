@@ -1,4 +1,4 @@
-"""The signatures of `create`, and its overloads where a dtype has a default."""
+"""The signatures of `create`, with overloads for dtypes that have a default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opwright_codegen.types import PyType, dtype, dtype_text, named
 class Field:
     """A name with its type: an output, an option, a parameter, a field of `Inputs`.
 
-    `default` is an expression; a type, if it is a class.
+    `default` is the source of an expression, or a PyType if the default is a class.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Signature:
-    """One signature of `create`; the function's is the same with a name for a scope.
+    """A signature of `create`. The function has the same, with a name for the scope.
 
-    `returns` is what `create` does, `values` what the function does.
+    `returns` is the type that `create` returns, `values` the one the function returns.
     """
 
     positional: tuple[Field, ...]
@@ -46,7 +46,7 @@ class Signature:
         return self.positional + self.keywords
 
     def types(self) -> Iterator[PyType]:
-        """Every type expression in it, with those within."""
+        """All type expressions in the signature, with their parts."""
         for field in self.parameters:
             yield from field.annotation.walk()
         yield from self.returns.walk()
@@ -58,9 +58,9 @@ def signatures(
 ) -> tuple[Signature, tuple[Signature, ...]]:
     """The signature of `create`, and its overloads.
 
-    A dtype given as a class is followed to the outputs, as is the default's; given as
-    a `tf.DType` or by name it is not: its type variable is inferred from nothing then,
-    and falls back to its own default, `AnyDType`.
+    If a dtype is passed as a class, or is the default, type checkers know the dtype of
+    the outputs. If it is passed as a `tf.DType` or by name, they do not. Its type
+    variable then has its own default, `AnyDType`.
 
     Args:
       op: the op.
@@ -70,7 +70,7 @@ def signatures(
     optional = [attr.name for attr in op.keywords if attr.name in variables]
 
     def build(left_out: Collection[str], implementation: bool = False) -> Signature:
-        """`left_out`: the optional dtypes that stand at their defaults."""
+        """`left_out`: the optional dtypes that a call does not pass."""
         inferred = {
             name: (
                 _default(op.attr(name))
@@ -94,8 +94,8 @@ def signatures(
             tuple(
                 keyword(attr, left_out, implementation)
                 for attr in op.keywords
-                # Where another dtype is given, being there at all would make this
-                # signature overlap with the one where both are.
+                # If only some dtypes are left out, this signature has no parameters for
+                # them. Otherwise it would overlap with a signature that has them.
                 if attr.name not in left_out or len(left_out) == len(optional)
             ),
             PyType(naming.class_name(op.name), tuple(inferred.values())),
@@ -115,7 +115,8 @@ def signatures(
             return Field(name, named("type", default), default)
         if attr.name not in variables:
             return Field(name, annotation(attr), default)
-        # A class is no default for a type variable, a name is.
+        # A class cannot be the default of a parameter whose type is a type variable.
+        # The name of a dtype can.
         text = (
             literals.quoted(dtype_text(str(attr.default))) if implementation else None
         )
@@ -132,5 +133,5 @@ def signatures(
 
 
 def _default(attr: Attr) -> PyType:
-    """The class of the dtype that an attr has by default."""
+    """The class of the dtype that is an attr's default."""
     return dtype(str(attr.default))

@@ -1,4 +1,7 @@
-"""Since which version of TensorFlow there is what: several versions' ops compared."""
+"""Finds the TensorFlow version that added an op, an attr or an allowed value.
+
+It compares the ops of several versions.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,16 @@ from typing import TypeAlias
 
 from opwright_codegen.model import Attr, Op
 
-#: Versions, the oldest first, each with the ops that it has by name.
+#: Versions, the oldest first, each with its ops by name.
 History: TypeAlias = Sequence[tuple[str, Mapping[str, Op]]]
 
 
 def dated(op: Op, history: History) -> Op:
-    """`op`, which says what of it is newer than the oldest version of `history`.
+    """`op` with the versions that added it, its attrs and their allowed values.
 
-    What the oldest version has already, or no version has, `history` cannot date: there
-    the date that `op` has stays, unless a version has it before that date.
+    `history` does not tell this for a part that its oldest version has already, or that
+    no version has. The part then keeps the version that `op` states, unless an earlier
+    version in `history` has the part.
     """
     since = _first(history, lambda found: True, op.name)
     return dataclasses.replace(
@@ -28,13 +32,13 @@ def dated(op: Op, history: History) -> Op:
 
 
 def undatable(op: Op, history: History) -> int:
-    """How many dates of a dated `op` are none that `history` tells."""
+    """How many versions that `op` states do not follow from `history`."""
     known = {version for version, _ in history[1:]}
     return sum(date not in known for date in _dates(op))
 
 
 def in_order(versions: Sequence[str]) -> bool:
-    """Whether these are different versions, the oldest first."""
+    """Whether the versions are distinct and sorted, the oldest first."""
     numbers = [_number(version) for version in versions]
     return all(one < later for one, later in pairwise(numbers))
 
@@ -54,7 +58,7 @@ def _attr(attr: Attr, op: Op, op_since: str | None, history: History) -> Attr:
     dates = {}
     for value in attr.allowed or ():
         first = _first(history, has(value), op.name)
-        # A value as old as its attr has no date of its own.
+        # The opdef does not repeat the version for a value that is as old as its attr.
         as_old = first is not None and first == since != history[0][0]
         dates[value] = None if as_old else _date(first, written.get(value), history)
     as_old = since is not None and since == op_since != history[0][0]
@@ -66,14 +70,18 @@ def _attr(attr: Attr, op: Op, op_since: str | None, history: History) -> Attr:
 
 
 def _first(history: History, has: Callable[[Op], bool], name: str) -> str | None:
-    """The first version in which the op is, and is so."""
+    """The first version that has the op `name` and in which `has` is true of it."""
     return next(
         (version for version, ops in history if name in ops and has(ops[name])), None
     )
 
 
 def _date(first: str | None, written: str | None, history: History) -> str | None:
-    """Since when there is what `first` has first, and `written` was said of."""
+    """The version that added a part; None for the oldest version of `history`.
+
+    `first` is the first version that has the part, `written` the version that the opdef
+    states.
+    """
     oldest = history[0][0]
     if first is None:
         return written

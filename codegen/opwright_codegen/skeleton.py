@@ -1,6 +1,7 @@
-"""The templates as Python: which names generated code uses, whatever an op is called.
+"""Reads from the templates which names generated code itself uses, for all ops.
 
-jinja2 is not imported for that: every command needs the names, few render a template.
+It converts templates to Python without jinja2. Every command needs the names, but few
+render a template, so they should not have to import jinja2.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Final
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
-#: Stands for every value that a template puts in, alone or as part of a name.
+#: It replaces every value that a template inserts, also as a part of a name.
 _VALUE: Final = "_"
-#: How a template becomes Python: of a condition its first branch stays, of a loop one
-#: turn, and a macro is the parameters of a function.
+#: The replacements that convert a template to Python. A condition keeps only its first
+#: branch, a loop its body, and a macro becomes the parameters of a function.
 _STEPS: Final = (
     (r"\{% *(?:elif|else)\b.*?(?=\{% *end)", ""),
     (r"\{% *macro .*?%\}", f"def {_VALUE}("),
@@ -29,10 +30,10 @@ _STEPS: Final = (
 
 @dataclass(frozen=True)
 class Names:
-    """Names that a template itself uses, by where they belong.
+    """Names that a template itself uses, by their scope.
 
-    `module`: what it imports, defines at the top or takes from Python's own.
-    `members`: what the classes at the top define. `parameters`, `locals`: of functions.
+    `module`: imported names, names defined at the top level, and builtins. `members`:
+    members of the top-level classes. `parameters`, `locals`: names in functions.
     """
 
     module: frozenset[str]
@@ -42,7 +43,7 @@ class Names:
 
 
 def names(*templates: str) -> Names:
-    """The names in templates that make one file together."""
+    """The names in templates that form one file together."""
     texts = ((TEMPLATES / template).read_text("utf-8") for template in templates)
     tree = ast.parse("\n".join(map(_python, texts)))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -64,7 +65,7 @@ def _python(template: str) -> str:
 
 
 def _own(found: Iterable[str]) -> frozenset[str]:
-    """Without `*`, private names, and those that a value is part of."""
+    """`found` without `*`, private names, and names that contain a value."""
     return frozenset(n for n in found if n.isidentifier() and not n.startswith("_"))
 
 

@@ -1,7 +1,7 @@
-"""Where ops come from: what commands take as a source.
+"""Reads ops from the sources that commands accept.
 
-TensorFlow's registry, opdefs, or files: libraries, each read in a process of its own,
-and saved lists of ops.
+A source is TensorFlow's registry, a folder of opdefs, or files. Files are libraries,
+each of which is read in another process, and saved lists of ops.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LISTS: Final = (".pb", ".pbtxt")
 
 
 def ops(source: str) -> tuple[list[Op], list[Skipped]]:
-    """The ops of a source that can have classes, and those that no opdef can say.
+    """The ops of a source that can have classes, and the ops that are skipped.
 
     Raises:
-      SourceError: it cannot be read.
-      OpdefError: it is a folder of opdefs with mistakes.
+      SourceError: the source cannot be read.
+      OpdefError: the source is a folder of opdefs with mistakes.
     """
     folder = opdefs_of(source)
     if folder is not None:
@@ -54,21 +54,21 @@ def op_defs(source: str) -> list[Any]:
 
 
 def opdefs_of(source: str) -> Path | None:
-    """The folder of opdefs that a source is, if it is one."""
+    """The folder of opdefs that a source names; None for another source."""
     if source == "installed":
         return None
     if source == "opwright":
         return load.own_opdefs()
     path = Path(source)
-    # An empty folder, too, holds no opdefs rather than no libraries.
+    # An empty folder counts as a folder of opdefs, not as one of libraries.
     return path if path.is_dir() and (load.find(path) or not _within(path)) else None
 
 
 @dataclass(frozen=True)
 class Files:
-    """What libraries and saved lists have, together.
+    """The OpDefs of libraries and saved lists, together.
 
-    `unread`: of each file that cannot be read, why.
+    `unread`: for each file that cannot be read, the reason.
     """
 
     op_defs: list[Any]
@@ -79,11 +79,11 @@ def of_files(names: Iterable[str]) -> list[Any]:
     """The OpDefs of libraries and saved lists, together.
 
     Args:
-      names: files, or folders of such; several in one with commas between them.
+      names: files, or folders of files. A name may be several, separated by commas.
 
     Raises:
-      SourceError: some cannot be read, all of which it names; or two of them have the
-        same op, and not alike.
+      SourceError: some files cannot be read, all of which it names; or two files have
+        different definitions of the same op.
     """
     found = read_files(names)
     if found.unread:
@@ -92,10 +92,11 @@ def of_files(names: Iterable[str]) -> list[Any]:
 
 
 def read_files(names: Iterable[str]) -> Files:
-    """The same, of those that can be read.
+    """Like `of_files`, but without the files that cannot be read.
 
     Raises:
-      SourceError: none can be read; or two of them have the same op, and not alike.
+      SourceError: no file can be read, or two files have different definitions of the
+        same op.
     """
     names = list(names)
     unread: list[str] = []
@@ -109,7 +110,8 @@ def read_files(names: Iterable[str]) -> Files:
             continue
         for op_def in here:
             other, where = found.setdefault(op_def.name, (op_def, path))
-            # A library that another one is linked with brings its ops along.
+            # Loading a library also loads libraries with which it is linked, so an op
+            # may be found twice.
             if other != op_def:
                 problems.append(
                     f"{op_def.name} is in {where} and in {path}, and not the same:"
@@ -127,8 +129,8 @@ def ops_without_shapes(names: Iterable[str]) -> list[str]:
     """The ops of libraries for which TensorFlow infers no shapes, sorted by name.
 
     Args:
-      names: as `of_files` takes them. Saved lists and files that cannot be read have
-        none.
+      names: files or folders, as for `of_files`. Saved lists and files that cannot be
+        read are skipped.
     """
     found: set[str] = set()
     for path in [path for name in names for part in _parts(name) for path in part]:
@@ -138,7 +140,7 @@ def ops_without_shapes(names: Iterable[str]) -> list[str]:
 
 
 def wanted(op_defs: Iterable[Any]) -> list[Any]:
-    """Those that can have classes: no internal op, no test op of TensorFlow's."""
+    """The OpDefs that can have classes: no internal ops, no test ops of TensorFlow."""
     listed = list(op_defs)
     left_out = TEST_OPS | OWN_OPS if is_tensorflow(listed) else frozenset()
     return [
@@ -149,12 +151,12 @@ def wanted(op_defs: Iterable[Any]) -> list[Any]:
 
 
 def is_tensorflow(op_defs: Iterable[Any]) -> bool:
-    """Whether these are TensorFlow's ops and not a library's."""
+    """Whether these are the ops of TensorFlow, not those of a library."""
     return any(op_def.name == "NoOp" for op_def in op_defs)
 
 
 def _parts(name: str) -> Iterable[list[Path]]:
-    """The files that a name stands for, folder by folder."""
+    """The files that a name stands for, one list for each folder or file."""
     for part in [name] if Path(name).exists() else name.split(","):
         path = Path(part)
         if not path.is_dir():
@@ -177,5 +179,5 @@ def _within(folder: Path) -> list[Path]:
 
 
 def _is_library(path: Path) -> bool:
-    # libfoo.so.2, too.
+    # libfoo.so.2 is a library, too.
     return not {*path.suffixes}.isdisjoint(_LIBRARIES) and path.suffix not in _LISTS

@@ -1,4 +1,4 @@
-"""Stubs of `tf.raw_ops`: opwright's own, and the same in the form of typeshed."""
+"""Stubs of raw ops: of `opwright.raw_ops`, and of `tf.raw_ops` for typeshed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opwright_codegen.raw_ops import RawOps
 from opwright_codegen.signature import Field, Signature, signatures
 from opwright_codegen.types import ANY_DTYPE, PyType, named, one_of_dtypes
 
-#: typeshed's own aliases, by the kind of an attr.
+#: typeshed's type aliases, by the kind of an attr.
 _TYPESHED_ATTRS: Final = {
     "int": "int",
     "float": "float",
@@ -28,13 +28,13 @@ _TYPESHED_ATTRS: Final = {
 #: The last argument of each raw op.
 _NAME: Final = "name: str | None = None"
 _WIDTH: Final = 88
-#: Of lines in typeshed.
+#: The longest line in typeshed.
 _TYPESHED_WIDTH: Final = 130
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a stub: the head of each overload, or its one head."""
+    """A function of a stub: the head of each overload, or its only head."""
 
     heads: tuple[str, ...]
     deprecated: str | None = None
@@ -43,7 +43,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Tuple:
-    """A named tuple of outputs; its fields come with their types."""
+    """A named tuple of outputs. Its fields include their types."""
 
     name: str
     generic: str | None
@@ -52,23 +52,23 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Stub:
-    """All that the template of a stub says."""
+    """All data for the template of a stub."""
 
-    #: Names by the module that they are imported from.
+    #: The imported names, by module.
     imports: Mapping[str, Sequence[str]]
-    #: Name and bound.
+    #: The type variables, with their bounds.
     variables: Mapping[str, PyType] = field(default_factory=dict)
     tuples: Sequence[Tuple] = ()
     functions: Sequence[Function] = ()
 
 
 def own(package: str, ops: Iterable[Op], raw: RawOps) -> Stub:
-    """The stub of a package's `raw_ops`: types and docs as those of the functions.
+    """The stub of a package's `raw_ops`, with the types and docs of the functions.
 
     Args:
       package: the package that has the ops, in packages by group.
       ops: the ops.
-      raw: what `tf.raw_ops` has.
+      raw: the facts about `tf.raw_ops`.
     """
     writer = _Writer(package, raw)
     functions = [writer.function(op) for op in _present(ops, raw)]
@@ -93,7 +93,7 @@ def own(package: str, ops: Iterable[Op], raw: RawOps) -> Stub:
 
 
 def _present(ops: Iterable[Op], raw: RawOps) -> list[Op]:
-    """The ops that `tf.raw_ops` has, by name."""
+    """The ops that `tf.raw_ops` has, sorted by name."""
     found = (op for op in ops if op.name not in raw.absent)
     return sorted(found, key=lambda op: op.name)
 
@@ -106,7 +106,10 @@ def _given(op: Op) -> Iterator[Arg | Attr]:
 
 
 def _fields(op: Op, types: Iterable[object]) -> tuple[str, ...]:
-    """The fields of a named tuple of outputs; a tuple has some as methods."""
+    """The fields of a named tuple of outputs.
+
+    Type checkers must ignore a field with the name of a method of tuples.
+    """
     return tuple(
         f"{arg.name}: {one}"
         + ("" if naming.field(arg.name) == arg.name else "  # type: ignore")
@@ -115,7 +118,7 @@ def _fields(op: Op, types: Iterable[object]) -> tuple[str, ...]:
 
 
 def _head(name: str, parameters: Sequence[str], returns: str, width: int) -> str:
-    """`def name(...) -> returns:`, in one line if it fits."""
+    """The head `def name(...) -> returns:`, in one line if it fits."""
     given = ["*", *parameters]
     line = f"def {name}({', '.join(given)}) -> {returns}:"
     if len(line) + len(" ...") <= width:
@@ -126,7 +129,7 @@ def _head(name: str, parameters: Sequence[str], returns: str, width: int) -> str
 
 @dataclass
 class _Writer:
-    """Writes functions, and collects what they need of the file."""
+    """Writes functions, and collects the type variables and tuples that they need."""
 
     package: str
     raw: RawOps
@@ -145,7 +148,7 @@ class _Writer:
         return Function(tuple(heads), docs.deprecation(op), doc)
 
     def _variables(self, op: Op) -> dict[str, PyType]:
-        """The type variables of an op: one of each name and bound in the file."""
+        """The type variables of an op. Ops share those of the same name and bound."""
         found = {}
         for attr, name in naming.function_variables(op).items():
             bound = one_of_dtypes(op.attr(attr).allowed)
@@ -159,7 +162,7 @@ class _Writer:
         fields = {one.name: one for one in signature.parameters}
         for attr in op.options:
             default = literals.value(attr.default)
-            # An array, which NumPy makes.
+            # A stub does not import NumPy, so a default that is an array is omitted.
             default = "..." if "np." in default else default
             name = naming.argument(attr.name)
             fields[name] = Field(name, annotate.given(attr), default)
@@ -185,7 +188,7 @@ class _Writer:
             module = f".{op.group}.{naming.module_name(op.name)}"
             self.imports[module].add(values.name)
             return values
-        # `tf.raw_ops` has fields that the function's tuple has other names for.
+        # Some fields in `tf.raw_ops` have other names than in the function's tuple.
         name = f"_{op.name}Outputs"
         variables = annotate.class_variables(op)
         if name not in {one.name for one in self.tuples}:
@@ -204,7 +207,7 @@ class _Writer:
 
 
 def typeshed(ops: Iterable[Op], raw: RawOps) -> Stub:
-    """The stub of `tf.raw_ops` for typeshed: its aliases, no docs."""
+    """The stub of `tf.raw_ops` for typeshed: with its type aliases, without docs."""
     imports = {
         "_typeshed": ["Incomplete"],
         "collections.abc": ["Sequence"],

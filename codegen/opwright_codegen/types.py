@@ -1,4 +1,4 @@
-"""The only home of dtype names, attr kinds and how a type is spelled in Python."""
+"""The only module with names of dtypes, kinds of attrs and spellings of types."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-#: The runtime's module of types.
+#: The module of the runtime from which generated code imports types.
 RUNTIME: Final = "opwright_runtime.gencode"
 
 
 class DTypeName(str):
-    """A dtype as TensorFlow's OpDef text spells it: `float`, `half`, `int32`."""
+    """The name of a dtype in the text of OpDefs: `float`, `half`, `int32`."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class AttrKind(str):
         return self[5:-1] if self.is_list else str(self)
 
 
-#: dtype name in OpDefs -> the class that stands for it in Python.
+#: The Python class for each name of a dtype in OpDefs.
 DTYPES: Final[dict[str, str]] = {
     "bfloat16": "TBfloat16",
     "half": "TFloat16",
@@ -80,7 +80,7 @@ ELEMENT_KINDS: Final = (
 )
 KINDS: Final = (*ELEMENT_KINDS, *(f"list({kind})" for kind in ELEMENT_KINDS))
 
-#: dtypes that the tensors of defaults may have.
+#: The dtypes that a tensor-valued default may have.
 TENSOR_DTYPES: Final = (
     "float",
     "double",
@@ -100,7 +100,7 @@ TENSOR_DTYPES: Final = (
     "uint64",
 )
 
-#: Sets of dtypes with a name of their own in the runtime's `types`.
+#: Sets of dtypes for which the runtime's `types` has a name.
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "TIndex": ("int32", "int64"),
     "TFloating": ("bfloat16", "half", "float", "double"),
@@ -156,7 +156,7 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
-#: Where annotations take their names from; None: they are Python's own.
+#: The names that annotations use, by the module that has them. None: Python's builtins.
 _SOURCES: Final[dict[str | None, tuple[str, ...]]] = {
     None: ("bool", "float", "int", "list", "tuple", "type"),
     "collections.abc": ("Sequence",),
@@ -188,10 +188,10 @@ _SOURCES: Final[dict[str | None, tuple[str, ...]]] = {
         *FAMILIES,
     ),
 }
-#: Every name that a type is spelled with, and the module it is imported from.
+#: Each name that annotations use, with the module from which it is imported.
 NAMES: Final = {name: module for module, names in _SOURCES.items() for name in names}
 
-#: What the file of an op takes from the runtime besides types: always, ...
+#: The names besides types that every file of an op imports from the runtime.
 BINDING: Final = frozenset(
     {
         "CURRENT",
@@ -204,36 +204,38 @@ BINDING: Final = frozenset(
     }
     | {"graphs", "new"}
 )
-#: ... and some files only.
+#: The names besides types that only some files of ops import from the runtime.
 BINDING_OF_SOME: Final = frozenset(
     {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
     | {"fit_pair", "fit_together", "fits"}
 )
 
-#: dtypes of integers and bool; TensorFlow cuts what Python and NumPy have beyond them.
+#: The dtypes of integers and bool. TensorFlow truncates numbers of Python and NumPy
+#: that these cannot represent.
 WHOLE: Final = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
-#: Those of integers with fewer than eight bits.
+#: The dtypes of integers with fewer than eight bits.
 NARROW: Final = frozenset({"int2", "int4", "uint2", "uint4"})
-#: What integers of Python fit, where TensorFlow does not look.
+#: The Python integers that fit a dtype, for dtypes where TensorFlow does not check it.
 BOUNDS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
-#: What turns an argument into a dtype, and the class that it leaves as it is.
+#: The function that converts an argument to a dtype, and the class of its result. A
+#: value of that class needs no conversion.
 AS_DTYPE: Final = "as_dtype"
 DTYPE: Final = "DType"
-#: What turns an argument into what TensorFlow takes, by the kind of the attr.
+#: The functions that convert an argument for TensorFlow, by the kind of the attr.
 CONVERTERS: Final = {
     "type": AS_DTYPE,
     "list(type)": "as_dtypes",
-    # None is a shape of unknown rank; TensorFlow would take it for the default.
+    # None is a shape of unknown rank. TensorFlow would use the default instead.
     "shape": "as_shape",
     "list(shape)": "as_shapes",
 }
-#: The same for a bool.
+#: The function that converts an argument of kind bool.
 AS_BOOL: Final = "as_bool"
-#: The same for a message; it takes the message's name too.
+#: The function that converts a message. Its second argument is the message's name.
 MESSAGE_CONVERTER: Final = "as_bytes"
 
-#: How the element of an attr is spelled where a caller gives it, ...
+#: The types of an attr's element where a caller passes it.
 ARGUMENT_TYPES: Final[dict[str, str]] = {
     "int": "int",
     "float": "float",
@@ -244,7 +246,7 @@ ARGUMENT_TYPES: Final[dict[str, str]] = {
     "tensor": "TensorLike",
     "func": "FunctionLike",
 }
-#: ... and where it is read back.
+#: The types of an attr's element where it is read from an operation.
 FIELD_TYPES: Final[dict[str, str]] = {
     "int": "int",
     "float": "float",
@@ -257,7 +259,7 @@ FIELD_TYPES: Final[dict[str, str]] = {
 }
 
 
-#: What people write for a dtype, in lower case -> its name in OpDefs.
+#: Other names of dtypes, in lower case, with their names in OpDefs.
 _ALIASES: Final = {
     "float64": "double",
     "float32": "float",
@@ -273,7 +275,7 @@ _ALIASES: Final = {
 
 
 def dtype_meant(text: str) -> str | None:
-    """The OpDefs' dtype for `float64`, `tf.float32`, `DT_INT32` or `TBool`."""
+    """The OpDefs' name of `float64`, `tf.float32`, `DT_INT32` or `TBool`."""
     name = text.rpartition(".")[2].removeprefix("DT_")
     classes = {cls: dtype for dtype, cls in DTYPES.items()}
     name = classes.get(name, name.lower())
@@ -282,16 +284,16 @@ def dtype_meant(text: str) -> str | None:
 
 
 def dtype_text(name: str) -> str:
-    """A dtype as Python's TensorFlow names it: `float32` for `float`."""
+    """The name of a dtype in TensorFlow's Python API: `float32` for `float`."""
     return {"half": "float16", "float": "float32", "double": "float64"}.get(name, name)
 
 
 @dataclass(frozen=True)
 class PyType:
-    """A type expression of Python: a value until the file it stands in is laid out.
+    """A type expression of Python.
 
-    `module` is where `name` must be imported from; Python's own names, type variables
-    and the classes of the file itself have none.
+    `module` is the module from which `name` must be imported. Python's builtins, type
+    variables and the classes of the same file have none.
     """
 
     name: str
@@ -308,7 +310,7 @@ class PyType:
         return either((self, other))
 
     def walk(self) -> Iterator[PyType]:
-        """This expression and every one within it."""
+        """This expression and all expressions in it."""
         yield self
         for arg in self.args:
             yield from arg.walk()
@@ -324,7 +326,7 @@ def named(name: str, *args: PyType) -> PyType:
 
 
 def either(alternatives: Iterable[PyType]) -> PyType:
-    """One of several types; the only one if there is one."""
+    """The union of several types. A single type is returned itself."""
     parts = tuple(alternatives)
     return parts[0] if len(parts) == 1 else PyType(_UNION, parts)
 
@@ -339,9 +341,9 @@ def dtype(name: str) -> PyType:
 
 
 def one_of_dtypes(names: tuple[str, ...] | None) -> PyType:
-    """The type of "one of these dtypes"; of any dtype when there are none.
+    """The type "one of these dtypes". None stands for any dtype.
 
-    Families stand for their members, largest first.
+    It uses families of dtypes in place of their members, the largest first.
     """
     if names is None:
         return named("TType")

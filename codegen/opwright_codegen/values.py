@@ -1,4 +1,4 @@
-"""Readers of attrs' values: dtypes, texts, functions, shapes, tensors."""
+"""Reads values of attrs from YAML: dtypes, texts, functions, shapes, tensors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from opwright_codegen.types import (
     dtype_meant,
 )
 
-#: What integers of tensor-valued defaults hold, by dtype.
+#: The integers that a tensor-valued default may have, by dtype.
 _RANGES: Final = {
     f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)
 } | {f"uint{bits}": range(2**bits) for bits in (8, 16, 32, 64)}
 
 
 class ValueReader(Reader):
-    """Reads values, each of the kind of its attr."""
+    """Reads values by the kind of their attr."""
 
     def value(self, node: yaml.Node, what: str, kind: AttrKind) -> Value | None:
         one = self.element_reader(kind.element)
@@ -63,7 +63,7 @@ class ValueReader(Reader):
         return self.one_of(DTYPES, "dtype", dtype_meant)(node, what)
 
     def any_text(self, node: yaml.Node, what: str) -> str | bytes | None:
-        """Text, or `{hex: ff00}` where it is not UTF-8."""
+        """Reads a text, or `{hex: ff00}` for bytes that are not UTF-8."""
         if not isinstance(node, yaml.MappingNode):
             return self.text(node, what)
         table = Mapping(self, node, what)
@@ -78,7 +78,7 @@ class ValueReader(Reader):
             return None
 
     def func_value(self, node: yaml.Node, what: str) -> FuncValue | None:
-        """A function's name, or a mapping with that and its attrs."""
+        """Reads a function: its name, or a mapping with its name and attrs."""
         if not isinstance(node, yaml.MappingNode):
             name = self.text(node, what)
             return None if name is None else FuncValue(name)
@@ -123,7 +123,7 @@ class ValueReader(Reader):
         return ShapeValue(dims, names if any(names) else ())
 
     def dim(self, node: yaml.Node, what: str) -> tuple[int, str] | None:
-        """A size, or a mapping with that and the dimension's name."""
+        """Reads a dimension: its size, or a mapping with its size and name."""
         if not isinstance(node, yaml.MappingNode):
             size = self.integer(node, what)
             return None if size is None else (size, "")
@@ -197,4 +197,4 @@ class ValueReader(Reader):
 
 
 def nothing(node: yaml.Node, what: str) -> None:
-    """Accepts any node. Another problem of the same mapping is reported already."""
+    """Accepts any node, if another problem of its mapping is already reported."""

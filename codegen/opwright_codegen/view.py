@@ -1,4 +1,4 @@
-"""What the file of an op contains, as Python, for its template."""
+"""The content of an op's file, as Python objects for its template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TypeVariable:
 
 @dataclass(frozen=True)
 class OpView:
-    """All that the template of an op's file says."""
+    """All data for the template of an op's file."""
 
     source: str
     op_name: str
@@ -46,16 +46,16 @@ class OpView:
     create_doc: str
     function_doc: str
     type_variables: tuple[TypeVariable, ...]
-    #: What the class derives from: `TensorOp[...]`, or `Op` and `Generic[...]`.
+    #: The base classes of the class: `TensorOp[...]`, or `Op` and `Generic[...]`.
     base: PyType
     generic: PyType | None
-    #: The same of the class of its inputs, and of the tuple of its outputs.
+    #: `Generic[...]` for the class of its inputs, and for the tuple of its outputs.
     inputs_generic: PyType | None
     tuple_generic: PyType | None
     #: The class of the inputs, with the type variables of the op's class.
     inputs_type: PyType
     outputs: tuple[Field, ...]
-    #: The named tuple that the function returns, and its fields; with several outputs.
+    #: With several outputs: the named tuple that the function returns, and its fields.
     outputs_cls: str | None
     fields: tuple[Field, ...]
     slots: str
@@ -68,22 +68,24 @@ class OpView:
     python_names: tuple[tuple[str, str], ...]
     shapes: tuple[tuple[str, str], ...]
     messages: tuple[tuple[str, str], ...]
-    #: Inputs and attrs that kernels truncate, and the dtypes of what is left.
+    #: Inputs and attrs that kernels truncate, and the dtypes to which they do.
     truncated: tuple[tuple[str, str], ...]
-    #: What is newer than the oldest TensorFlow, and the version that brought it.
+    #: The op, attrs and values that the oldest TensorFlow lacks, with the version that
+    #: added each.
     since: tuple[tuple[str, str], ...]
-    #: What of the op calls depend on, where the class states it.
+    #: The parts of the op on which calls depend, if the class has `SCHEMA`.
     schema: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
-    #: What calls name of the runtime.
+    #: The runtime's functions that calls use to convert attrs.
     converters: frozenset[str]
-    #: What `create` passes to the fast path, and to `_build` after it.
+    #: The arguments that `create` passes to the fast path, and to `_build` if that
+    #: fails.
     fast_path_args: tuple[str, ...]
     fallback_attrs: str
-    #: What has to hold of the inputs for the fast path, with `and` before it.
+    #: The condition on the inputs for using the fast path. It begins with `and`.
     integers_condition: str
-    #: The same of the function.
+    #: The same three strings for the op's function.
     function_integers_condition: str
     function_fast_path_args: tuple[str, ...]
     function_fallback_attrs: str
@@ -93,7 +95,7 @@ class OpView:
     uses_numpy: bool
 
     def _types(self) -> Iterator[PyType]:
-        """Every type expression of the file, with those within."""
+        """All type expressions of the file, with their parts."""
         whole = itertools.chain(
             (field.annotation for field in self.outputs + self.inputs + self.options),
             (variable.bound for variable in self.type_variables),
@@ -108,7 +110,7 @@ class OpView:
 
     @cached_property
     def _imported(self) -> Mapping[str | None, frozenset[str]]:
-        """What the file's types are imported from: names by module."""
+        """The names in the file's types, by the module that has them."""
         found = defaultdict(set)
         for one in self._types():
             found[one.module].add(one.name)
@@ -118,7 +120,7 @@ class OpView:
         return self._imported.get(module, frozenset())
 
     def _defaults(self) -> frozenset[str]:
-        """Dtypes that stand as the defaults of parameters."""
+        """The dtypes that are defaults of parameters."""
         return frozenset(
             field.default.name
             for signature in (self.signature, *self.overloads)
@@ -126,23 +128,24 @@ class OpView:
             if isinstance(field.default, PyType)
         )
 
-    # What the file imports: all that it uses, and nothing else.
+    # These properties are the imports of the file: all names that it uses, and no
+    # others.
 
     @cached_property
     def runtime_names(self) -> tuple[str, ...]:
-        """Of the runtime: what is used when the file runs, ..."""
+        """The names of the runtime that are used at run time."""
         return naming.import_order(self._used | BINDING)
 
     @cached_property
     def type_names(self) -> tuple[str, ...]:
-        """... and what type checkers alone read."""
+        """The names of the runtime that only type checkers use."""
         return naming.import_order(self._types_of(RUNTIME) - self._used)
 
     @cached_property
     def _used(self) -> frozenset[str]:
         names = self._defaults() | self.converters | {self.base.name}
         names |= {"OpOptions", "default"} if self.options else set()
-        # Generic classes evaluate the parameters of their bases.
+        # The arguments of generic base classes are evaluated at run time.
         return names | {arg.name for arg in self.base.args if arg.module == RUNTIME}
 
     @cached_property
@@ -160,7 +163,7 @@ class OpView:
 
     @cached_property
     def extension_names(self) -> tuple[str, ...]:
-        """Of typing_extensions."""
+        """The names of typing_extensions."""
         names = {
             "NamedTuple": self.outputs_cls,
             "Never": True,
@@ -171,7 +174,7 @@ class OpView:
 
 
 def op_view(op: Op, states_schema: bool = False) -> OpView:
-    """The file of one op; `states_schema`: its class has `SCHEMA`."""
+    """The view of an op's file. `states_schema`: whether its class has `SCHEMA`."""
     cls = naming.class_name(op.name)
     variables = annotate.class_variables(op)
     function_variables = annotate.function_variables(op)
@@ -267,7 +270,7 @@ def _outputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
 
 
 def _inputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
-    """Inputs and attrs, as they are read from an op."""
+    """The inputs and attrs, with their types when they are read from an operation."""
     inputs = [
         Field(naming.argument(arg.name), annotate.output(arg, variables))
         for arg in op.inputs
@@ -290,7 +293,10 @@ def _options(op: Op) -> tuple[Field, ...]:
 
 
 def _relative(source: str) -> str:
-    """`opdefs/nn/MatMul.yaml`, wherever the checkout lies."""
+    """The last three parts of a path: `opdefs/nn/MatMul.yaml`.
+
+    Generated files must not depend on the folder of the checkout.
+    """
     return one_line("/".join(Path(source).parts[-3:]))
 
 
@@ -305,7 +311,7 @@ def _type_variables(
     function_variables: annotate.Variables,
     signatures: Iterable[Signature],
 ) -> Iterator[TypeVariable]:
-    """Those of the class, and those of its functions that a signature names."""
+    """The type variables of the class, and those of functions that a signature uses."""
     used = {one for signature in signatures for one in signature.types()}
     for attr in op.attrs:
         if attr.kind == "type":
@@ -317,7 +323,7 @@ def _type_variables(
 
 
 def _python_names(op: Op) -> tuple[tuple[str, str], ...]:
-    """OpDef name -> Python name, where they differ."""
+    """The names in the OpDef with their Python names, if these differ."""
     pairs = {
         name: spelled
         for name, spelled in (
@@ -334,7 +340,7 @@ def _python_names(op: Op) -> tuple[tuple[str, str], ...]:
 
 
 def _since(op: Op) -> Iterator[tuple[str, str]]:
-    """Of the op, its attrs, and values as `attr=value`."""
+    """The versions that added the op, its attrs, and values (as `attr=value`)."""
     if op.since is not None:
         yield op.name, op.since
     for attr in op.attrs:
@@ -346,7 +352,7 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
 
 
 def _schema(op: Op) -> Iterator[tuple[str, str]]:
-    """As `schema` in the runtime's `compatibility` reads it from the registry."""
+    """The schema, in the form of `schema` in the runtime's module `compatibility`."""
     for kind, args in (("input", op.inputs), ("output", op.outputs)):
         for arg in args:
             text = dtype_text(arg.dtype) if arg.dtype else str(arg.type_attr)
@@ -360,13 +366,13 @@ def _schema(op: Op) -> Iterator[tuple[str, str]]:
 
 
 def _shapes(op: Op) -> tuple[tuple[str, str], ...]:
-    """The shapes of arguments, as the runtime evaluates them."""
+    """The shapes of arguments, as expressions for the runtime."""
     found, _ = shapes.read(op)
     return (*found.inputs.items(), *found.outputs.items())
 
 
 def _native(op: Op) -> str | None:
-    """The devices that opwright itself has kernels for."""
+    """The devices for which opwright itself has kernels."""
     devices = [
         literals.quoted(device) for device, whose in op.kernels if whose == "opwright"
     ]
@@ -374,7 +380,7 @@ def _native(op: Op) -> str | None:
 
 
 def _is_array(option: Attr) -> bool:
-    """Whether its default is spelled with NumPy."""
+    """Whether the literal of an option's default uses NumPy."""
     default = option.default
     values = default if isinstance(default, tuple) else (default,)
     return any(isinstance(value, TensorValue) for value in values)

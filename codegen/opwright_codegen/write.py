@@ -15,15 +15,15 @@ _SUFFIX = ".opwright.tmp"
 
 
 def write(path: Path, content: bytes) -> None:
-    """Puts `content` at `path` in one step: a reader sees the old file or the new.
+    """Writes `content` to `path` atomically: readers see the old file or the new one.
 
-    A new file has the mode that the umask gives, one that is replaced keeps its own. A
-    run that is killed leaves at most a temporary file, which the next one removes
-    (`remove_temporary`).
+    A new file has the mode that follows from the umask. A file that is replaced keeps
+    its mode. A run that is killed leaves at most a temporary file, which the next run
+    removes by `remove_temporary`.
 
     Raises:
-      OSError: it cannot be written, for a full disk or another reason, or `path` is a
-        device or FIFO. The error names `path`, and what stood there stands there still.
+      OSError: the file cannot be written, for example because the disk is full, or
+        `path` is a device or FIFO. The error names `path`. The old file is unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def remove(root: Path, paths: Iterable[Path]) -> None:
-    """Deletes files, then the folders below `root` that this leaves empty."""
+    """Deletes files, and then folders below `root` that have become empty."""
     for path in paths:
         path.unlink(missing_ok=True)
         for folder in path.parents:
@@ -68,7 +68,7 @@ def remove(root: Path, paths: Iterable[Path]) -> None:
 
 
 def remove_temporary(root: Path, manifest: Path) -> None:
-    """Removes what an interrupted run left below `root` and of its manifest."""
+    """Removes temporary files of an interrupted run, below `root` and at `manifest`."""
     beside = manifest.parent.glob(f".{manifest.name}.*{_SUFFIX}")
     for path in (*beside, *root.rglob(f".*{_SUFFIX}")):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What an opdef lacks of what is written by hand."""
+"""Finds what is still to be written by hand in an opdef."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from opwright_codegen.problems import Problem
 
 
 def missing(op: Op, *, in_full: bool) -> Iterator[Problem]:
-    """The keys that are to be written by hand yet, as one problem.
+    """The keys that are still to be written by hand, as one problem.
 
     Args:
       op: the op.
-      in_full: also those that opwright's own opdefs have, and others may leave out.
+      in_full: whether to include keys that only opwright's own opdefs must have.
     """
     keys = [] if op.summary else ["summary"]
     documented: tuple[Arg | Attr, ...] = (*op.args(), *op.given)
