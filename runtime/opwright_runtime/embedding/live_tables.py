@@ -12,7 +12,7 @@ from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_tabl
 
 
 class LiveTable(NamedTuple):
-    """What a table holds now.
+    """The present values of a table.
 
     Attributes:
         rows: the weights, [vocabulary_size, dimension], float32.

@@ -74,10 +74,10 @@ def embedding_lookup(
     Raises:
         NativeLibraryError: the native kernels are not built.
         FailedPreconditionError: no embeddings are configured.
-        InvalidArgumentError: ids that are no rows, row splits that are none, weights
-            that are not finite, numbers of them that do not fit each other.
-        NotImplementedError: it stands in a function with `jit_compile=True`.
-        UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
+        InvalidArgumentError: ids that are not rows of their table, invalid row splits,
+            weights that are not finite, or sizes that do not fit each other.
+        NotImplementedError: the call is in a function with `jit_compile=True`.
+        UnimplementedError: the tables are on a GPU, or are shared by several hosts.
     """
     if contexts[EAGER] and not graphs.stack:
         try:

@@ -187,40 +187,42 @@ def software_strategy(
 ) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
-    It stands where `tf.distribute.TPUStrategy(resolver)` stands, and the program stays
-    as it is. Like initialising a TPU system, making one clears what was configured:
-    another `TPUEmbedding` is made under it. One made before must not be used any more:
-    it has no tables, or, configured alike, those of the other.
+    Use it in place of `tf.distribute.TPUStrategy(resolver)`. The rest of the program
+    does not change. The call clears all tables, as initialising a TPU system does. A
+    new `TPUEmbedding` is then created under the new strategy. An earlier `TPUEmbedding`
+    must not be used any more: it has no tables, or, with the same configuration, uses
+    the tables of the new one.
 
     Args:
-        resolver: of a cluster, whose tasks share the rows of tables out among them:
-            each is a process that runs the program with its part of a batch, as under
-            `tf.distribute.MultiWorkerMirroredStrategy`. The call waits for all of them.
-            TensorFlow's server of a task listens on all interfaces of its machine,
-            without authentication or encryption, even where the address is
+        resolver: the resolver of a cluster, each of whose tasks has a part of the rows
+            of every table. Each task is a process that runs the program with its part
+            of a batch, as under `tf.distribute.MultiWorkerMirroredStrategy`. The call
+            waits for all tasks. TensorFlow's server of a task listens on all interfaces
+            of its machine, without authentication or encryption, even if the address is
             `localhost:23411`. Anyone who reaches the port can read and change tables,
             write files and end the training. Run hosts in a private network, behind a
             firewall, or through a tunnel (WireGuard, ssh): SECURITY.md. A warning names
             addresses that are neither loopback nor private.
-        device: "/gpu:0" for tables and steps on the one GPU that TensorFlow sees, with
-            a library that has kernels for GPUs: docs/gpu.md.
-        cores: how many replicas `run` has, each a core to TPUEmbedding, with a batch of
-            its own. The tables are one, and a step updates them by all cores'
-            gradients. Cores are logical CPU devices; several are configured here, if
-            TensorFlow has not run an op before.
-        strict: refuse what TensorFlow refuses on a TPU, in its words: `enqueue` within
-            control flow or a `tf.function` that `run` calls, or with inputs that are
-            not those of the function which `run` calls; ids of a data set that was
-            distributed without `experimental_fetch_to_device=False`, and ragged or
-            sparse ones already when it is distributed.
-        timeout: seconds after which a host that does not answer is given up, which
-            ends the steps of all others with an error that names it.
+        device: "/gpu:0" puts tables and steps on the one GPU that TensorFlow sees. The
+            library must have kernels for GPUs: docs/gpu.md.
+        cores: how many replicas `run` has. TPUEmbedding treats each as a TPU core, with
+            its own batch. All cores share the tables, and a step updates these by the
+            gradients of all cores. Cores are logical CPU devices. Several are
+            configured by this call, if TensorFlow has not run an op before.
+        strict: whether to refuse what TensorFlow refuses on a TPU, with the same
+            errors. This is `enqueue` within control flow, within a `tf.function` that
+            `run` calls, or with tensors that are not inputs of the function that `run`
+            calls. It is also `enqueue` with ids of a data set that was distributed
+            without `experimental_fetch_to_device=False`. Such a data set with ragged or
+            sparse ids is refused when it is distributed.
+        timeout: after how many seconds a host that does not answer counts as failed.
+            The steps of all other hosts then end with an error that names it.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
-        ValueError: `cores` is not an int of at least 1, or not 1 with a cluster or a
-            GPU; the resolver does not say which of its tasks this process is; `device`
-            is another one, or a GPU with a cluster.
+        ValueError: `cores` is not an int of at least 1, or is not 1 with a cluster or a
+            GPU; the resolver does not have this process's task; `device` is neither
+            "/cpu:0" nor "/gpu:0", or is a GPU with a cluster.
         RuntimeError: a strategy for a cluster comes after the program's first op;
             TensorFlow runs with fewer logical CPU devices than `cores`; soft device
             placement is off; a graph is being built; the device is the CPU, and a GPU
