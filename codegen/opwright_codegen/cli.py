@@ -47,7 +47,8 @@ _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
-    Returns 0, or 1 for problems or changes, or 2 for wrong arguments or sources.
+    Returns 0, or 1 if it failed or found problems or changes, or 2 for wrong arguments
+    or sources.
     """
     parser = _parser()
     options = parser.parse_args(arguments)

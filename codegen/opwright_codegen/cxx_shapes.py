@@ -30,8 +30,8 @@ class OpenError(Exception):
 class Shape:
     """A shape in C++.
 
-    `parts`: the source of an `opdef::Shape`. `where`: a further condition that the
-    input must satisfy, or None.
+    `parts`: the source of an `opdef::Shape`. `where`: a condition under which an input
+    is refused although its sizes fit `parts`, or None.
     """
 
     parts: str

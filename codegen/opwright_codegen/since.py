@@ -77,10 +77,11 @@ def _first(history: History, has: Callable[[Op], bool], name: str) -> str | None
 
 
 def _date(first: str | None, written: str | None, history: History) -> str | None:
-    """The version that added a part; None for the oldest version of `history`.
+    """The version that added a part, as the opdef should state it; None for none.
 
-    `first` is the first version that has the part, `written` the version that the opdef
-    states.
+    `first` is the first version in `history` that has the part, `written` the version
+    that the opdef states. The oldest version of `history` may not be the one that added
+    the part. In that case the result is `written`, if it is no later version.
     """
     oldest = history[0][0]
     if first is None:

@@ -162,7 +162,7 @@ class _Writer:
         fields = {one.name: one for one in signature.parameters}
         for attr in op.options:
             default = literals.value(attr.default)
-            # A stub does not import NumPy, so a default that is an array is omitted.
+            # A stub does not import NumPy, so a default that is an array is `...`.
             default = "..." if "np." in default else default
             name = naming.argument(attr.name)
             fields[name] = Field(name, annotate.given(attr), default)

@@ -85,7 +85,7 @@ class OpView:
     fallback_attrs: str
     #: The condition on the inputs for using the fast path. It begins with `and`.
     integers_condition: str
-    #: The same three strings for the op's function.
+    #: The same three values for the op's function.
     function_integers_condition: str
     function_fast_path_args: tuple[str, ...]
     function_fallback_attrs: str

@@ -4,7 +4,7 @@ TensorFlow converts numbers of Python and NumPy to the dtype of an input as C do
 becomes 44 as an int8, and 1.5 in an array becomes 1. Here such numbers are found before
 the call.
 
-Floats are not refused if they are rounded, or overflow to inf, as in `tf.constant`.
+Floats are not refused if they are rounded, or become inf or nan, as in `tf.constant`.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         destinations: object,
         options: object,
     ) -> object:
-        # TPUStrategy also returns such values unchanged. Keras 3 asks it to reduce the
-        # logs of a whole batch, a dict or tuple, to their mean.
+        # TPUStrategy also returns such a value unchanged. Keras 3 requests the mean of
+        # a dict or tuple that has all results of a batch.
         if reduce_op == tf.distribute.ReduceOp.MEAN and isinstance(value, dict | tuple):
             return value
         return super()._reduce_to(reduce_op, value, destinations, options)

@@ -22,8 +22,8 @@ from opwright_runtime.search.words import joined, stems, telling
 #: The weight of a word in a name or another expression for an op, and in its summary.
 _CALLED: Final = 8.0
 _SUMMARY: Final = 6.0
-#: BM25's parameters k1 (how fast more of a word stops to add to the score) and b (how
-#: much long documents lose).
+#: BM25's parameters k1 and b. k1 limits how much repetitions of a word add to the
+#: score. b decides how much the length of a document lowers it.
 _SATURATION: Final = 1.2
 _LENGTH: Final = 0.4
 #: The score of a removed op is multiplied by this.
