@@ -40,7 +40,7 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
 # The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
-EXTENDED := compile_tpu or cuda or full_matrix or hosts or libraries or project or wheel
+EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
 	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py
@@ -53,7 +53,12 @@ unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
 	$(PYTEST) -m "not (site or typing or $(EXTENDED))"
 
-test-extended: test-cc $(VENV)/.tpu ## Run what `test` leaves out or runs in part.
+# What writes ONNX and TFLite files.
+$(VENV)/.convert: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group convert
+	@touch $@
+
+test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert ## Run what `test` leaves out or runs in part.
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
 
 test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.

@@ -25,7 +25,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 TESTS = Path(__file__).parent
 # Folders whose tests need the native library.
-NATIVE = ("embedding", "native", "rnn", "sparsecore", "versions")
+NATIVE = ("convert", "embedding", "native", "rnn", "sparsecore", "versions")
 
 # Files that take minutes, longest first: they begin first, so that no process ends
 # alone with one.

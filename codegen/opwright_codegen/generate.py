@@ -62,6 +62,7 @@ NOTATION = ("functions", "sizes", "syntax")
 #: Modules of opwright without ops, each with the module of the runtime whose names it
 #: exports.
 _MODULES = {
+    "convert": "opwright_runtime.convert",
     "keras": "opwright_runtime.rnn.keras_models",
     "native": "opwright_runtime.native",
 }

@@ -34,11 +34,14 @@ from tensorflow.python.eager.polymorphic_function import (
     polymorphic_function as _polymorphic_function,
 )
 from tensorflow.python.framework import composite_tensor as _composite_tensor
+from tensorflow.python.framework import convert_to_constants as _constants
+from tensorflow.python.framework import function_def_to_graph as _function_defs
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.framework import op_def_library as _op_def_library
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
+from tensorflow.python.grappler import tf_optimizer as _grappler
 from tensorflow.python.ops import control_flow_ops as _control_flow
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import control_flow_v2_func_graphs as _branch_graphs
@@ -79,8 +82,13 @@ gradient_function: Any = _backprop._gradient_function
 `pywrap_tfe.TFE_Py_RegisterGradientFunction` replaces it."""
 gradient_registry: Any = _ops.gradient_registry
 
+flatten_function: Any = _constants.convert_variables_to_constants_v2
+"""A ConcreteFunction with its variables as constants, and its calls inlined."""
+function_def_to_graph_def: Any = _function_defs.function_def_to_graph_def
 function_class: Any = _polymorphic_function.Function
 branch_or_loop_graph: Any = _branch_graphs.ControlFlowFuncGraph
+optimize_graph: Any = _grappler.OptimizeGraph
+"""Grappler: maps a ConfigProto and a MetaGraphDef to a GraphDef."""
 in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding

@@ -36,6 +36,7 @@ MAY_IMPORT = {
     },
     "rnn": {"errors", "native"},
     "embedding": {"_internals", "_patches", "errors", "native", "types"},
+    "convert": {"_internals", "native", "rnn"},
     "search": {"_binding", "errors"},
     "cli": {"errors", "search"},
     "tpu_check": {"_internals", "kernels", "runs_on"},
@@ -111,6 +112,7 @@ NATIVE = tuple(
     )
     for said in KERAS
 )
+CONVERT = tuple(said.replace("native", "convert") for said in NATIVE)
 #: What `python -m opwright` runs, no more.
 COMMAND = (
     '"""`python -m opwright`: the command line of opwright_runtime.cli."""',
@@ -139,5 +141,6 @@ def test_generated_code_imports_one_module() -> None:
         ("generated/opwright/tpu/__init__.py", 'exports="opwright_runtime.embedding",'),
         *(("generated/opwright/keras.py", said) for said in KERAS),
         *(("generated/opwright/native.py", said) for said in NATIVE),
+        *(("generated/opwright/convert.py", said) for said in CONVERT),
         *(("generated/opwright/__main__.py", said) for said in COMMAND),
     }

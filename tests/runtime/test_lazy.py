@@ -17,9 +17,9 @@ RUNTIME = Path(opwright_runtime.__file__).parent
 
 
 def sources():
-    """The modules of the runtime; `tpu_check` has an extra of its own."""
-    extra = RUNTIME / "tpu_check"
-    return [path for path in RUNTIME.rglob("*.py") if extra not in path.parents]
+    """The modules of the runtime without those that have an extra of their own."""
+    extras = {RUNTIME / "convert", RUNTIME / "tpu_check"}
+    return [path for path in RUNTIME.rglob("*.py") if not extras & {*path.parents}]
 
 
 def run(program):
@@ -46,6 +46,7 @@ def test_packages_are_imported_when_they_are_named():
 import sys
 import opwright
 assert "opwright.tpu" not in sys.modules
+assert not any(name.startswith("opwright_runtime.convert") for name in sys.modules)
 assert callable(opwright.tpu.software_strategy)
 assert opwright.linalg.sparse.SparseMatrixMatMul.OP_NAME == "SparseMatrixMatMul"
 assert "tpu" in dir(opwright) and "sparse" in dir(opwright.linalg)

@@ -49,6 +49,10 @@ TPU = {
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {
     "api": OPWRIGHT - {"op_class", "op_names"},
+    "convert": {
+        "Comparison", "ConvertError", "Findings", "Found", "Options", "Report",
+        "Verdict", "check", "to_onnx", "to_plain", "to_tflite",
+    },
     "embedding": TPU,
     "errors": ERRORS,
     "gencode": None,

@@ -28,6 +28,10 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "compiles many programs for TPUs",
         ("tpu/test_docs.py",),
     ),
+    "convert": (
+        "converts models with tf2onnx, ONNX Runtime and LiteRT",
+        ("convert",),
+    ),
     "cuda": (
         "compiles the experimental CUDA backend, or runs it on the CPU",
         ("gpu",),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -39,6 +41,8 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # sequences of more steps than this: _FIXED_STEPS steps, plus one step for each
 # _WEIGHTS_PER_STEP weights. The key says whether the call trains.
 _FIXED_STEPS = 4
+# Whether calls of few steps use the kernels too.
+_always = False
 _WEIGHTS_PER_STEP = {False: 1 << 20, True: 1 << 19}
 
 
@@ -211,6 +215,34 @@ class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
         self.use_cudnn = use_cudnn
 
 
+_WITH_KERNELS = {keras.layers.LSTM: LSTM, keras.layers.GRU: GRU}
+_WITH_KERNELS[keras.layers.SimpleRNN] = SimpleRNN
+
+
+@contextmanager
+def recorded_as_ops(model: KerasObject) -> Iterator[None]:
+    """Within it, a graph has one op for each recurrent layer of a model.
+
+    Layers of Keras are changed while it lasts. A layer that the kernels cannot run, and
+    any other class of layer, keeps its loop.
+    """
+    global _always
+    layers = [
+        layer for layer in model._flatten_layers() if type(layer) in _WITH_KERNELS
+    ]
+    kinds = [type(layer) for layer in layers]
+    before = _always
+    try:
+        _always = True
+        for layer, kind in zip(layers, kinds, strict=True):
+            layer.__class__ = _WITH_KERNELS[kind]
+        yield
+    finally:
+        _always = before
+        for layer, kind in zip(layers, kinds, strict=True):
+            layer.__class__ = kind
+
+
 @cache
 def _kernels_available() -> bool:
     """Whether the kernels run the layers of this process. Warns if they cannot.
@@ -259,6 +291,8 @@ def _is_supported(
 
 def _is_faster(cell: KerasObject, steps: int | None, training: bool) -> bool:
     """Whether a call of so many steps is faster on the kernels."""
+    if _always:
+        return True
     weights = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
     per_step = _WEIGHTS_PER_STEP[bool(training)]
     return steps is None or weights <= (steps - _FIXED_STEPS) * per_step

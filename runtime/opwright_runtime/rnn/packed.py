@@ -49,6 +49,8 @@ class Sizes:
         num_units: size of a state.
         input_size: size of the input of the first layer.
         num_proj: size of an LSTM's projected hidden state; 0 without a projection.
+        skip_input: whether the first layer adds its input as it is, and has input
+            weights without columns.
     """
 
     rnn_mode: RnnMode
@@ -57,6 +59,7 @@ class Sizes:
     num_units: int
     input_size: int
     num_proj: int = 0
+    skip_input: bool = False
 
     @property
     def gates(self) -> int:
@@ -81,7 +84,8 @@ class Sizes:
         rows = self.gates * self.num_units
         projection = [(self.num_proj, self.num_units)] if self.num_proj else []
         for layer in range(self.num_layers):
-            inputs = self.width if layer else self.input_size
+            first = 0 if self.skip_input else self.input_size
+            inputs = self.width if layer else first
             yield from [[(rows, inputs), (rows, self.hidden), *projection]] * self.dirs
 
     @property

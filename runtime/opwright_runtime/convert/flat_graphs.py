@@ -1,0 +1,194 @@
+"""Prepares flat graphs for converters that know few ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime._internals import optimize_graph
+from opwright_runtime.convert import graphs, layers
+from opwright_runtime.convert.graphs import Body, Shapes, node_of
+from opwright_runtime.convert.layers import FORWARD, KERAS, Layers, Shape
+from opwright_runtime.convert.plain import function_to_cudnn
+from opwright_runtime.convert.replacements import specs
+from opwright_runtime.convert.rewrite import (
+    Found,
+    Replacement,
+    replace_nodes,
+    signature_of,
+)
+from opwright_runtime.convert.signatures import Flat
+
+_SEARCHES = {"LowerBound": tf.less, "UpperBound": tf.less_equal}
+# A constant may be computed from others, but not from what these ops read or draw.
+_MOVING = ("Placeholder", "Random", "Stateful", "While", "If", "Read", "Table", "Cudnn")
+
+
+def replace_searches(flat: Flat) -> None:
+    """Replaces binary searches, which other runtimes lack, by comparisons."""
+
+    def replace(
+        node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
+    ) -> Replacement:
+        before = _SEARCHES[node.op]
+        out = node.attr.get("out_type")
+        dtype = tf.as_dtype(out.type) if out is not None and out.type else tf.int32
+
+        def search(ordered: Any, values: Any) -> list[Any]:
+            hits = before(tf.expand_dims(ordered, 1), tf.expand_dims(values, 2))
+            return [tf.reduce_sum(tf.cast(hits, dtype), axis=-1)]
+
+        signature = signature_of(shapes, dtypes)
+        key = (node.op, dtype)
+        return Replacement(key, search, signature, node.op, "comparisons")
+
+    replace_nodes(flat.graph, frozenset(_SEARCHES), replace)
+
+
+def replace_keras(flat: Flat) -> list[Found]:
+    """Replaces opwright's op for Keras by CudnnRNNV3, with packed parameters."""
+
+    def replace(
+        node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
+    ) -> Replacement:
+        read = layers.read(node, graphs.defaults(node.op), shapes, dropout_off=True)
+        signature = specs(read, dtypes, shapes)
+        made = function_to_cudnn(read)
+        return Replacement(read, made, signature, str(read), "CudnnRNNV3")
+
+    return replace_nodes(flat.graph, frozenset([KERAS]), replace)
+
+
+def inline(flat: Flat) -> None:
+    """Inlines all calls of functions, in place. Loops and branches stay."""
+    config = tf.compat.v1.ConfigProto()
+    rewriting = config.graph_options.rewrite_options
+    rewriting.optimizers.append("function")
+    rewriting.min_graph_nodes = -1
+    with tf.Graph().as_default():
+        meta = tf.compat.v1.train.export_meta_graph(graph_def=flat.graph)
+    for tensor in (*flat.inputs.values(), *flat.outputs.values()):
+        meta.collection_def["train_op"].node_list.value.append(tensor)
+    flat.graph.CopyFrom(optimize_graph(config, meta))
+    for body in graphs.bodies(flat.graph):
+        # A SavedModel does not take this mark of Grappler.
+        if body.function is not None:
+            body.function.attr.pop("_GrapplerSpecializedFunc", None)
+        for node in body.nodes:
+            node.attr.pop("_GrapplerSpecializedFunc", None)
+
+
+def prune(flat: Flat) -> None:
+    """Removes the nodes that no output depends on."""
+    by_name = {node.name: node for node in flat.graph.node}
+    needed: set[str] = set()
+    left = [node_of(one) for one in (*flat.outputs.values(), *flat.inputs.values())]
+    while left:
+        name = left.pop()
+        if name not in needed:
+            needed.add(name)
+            # A node that is only waited for has no effect on numbers.
+            left += [node_of(one) for one in graphs.data_inputs(by_name[name])]
+    kept = [node for node in flat.graph.node if node.name in needed]
+    for node in kept:
+        node.input[:] = graphs.data_inputs(node)
+    copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+    del flat.graph.node[:]
+    flat.graph.node.extend(copies)
+
+
+def fold_params(flat: Flat) -> None:
+    """Makes constants of the parameters that nothing but constants enter."""
+    by_name = {node.name: node for node in flat.graph.node}
+    wanted = {
+        node.input[3]
+        for node in flat.graph.node
+        if node.op in FORWARD and by_name[node_of(node.input[3])].op != "Const"
+    }
+    fixed = sorted(one for one in wanted if _is_fixed(one, by_name))
+    if not fixed:
+        return
+    subgraph = tf.compat.v1.GraphDef(versions=flat.graph.versions)
+    subgraph.library.CopyFrom(flat.graph.library)
+    needed = set().union(*(_ancestors(one, by_name) for one in fixed))
+    subgraph.node.extend(by_name[name] for name in sorted(needed))
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(subgraph, name="")
+        with tf.compat.v1.Session(graph=graph) as session:
+            names = [one if ":" in one else f"{one}:0" for one in fixed]
+            values = session.run(names)
+    names_of: dict[str, str] = {}
+    for tensor, value in zip(fixed, values, strict=True):
+        name = graphs.unique_name("params", {*by_name, *names_of.values()})
+        node = flat.graph.node.add(name=name, op="Const")
+        node.attr["dtype"].type = tf.as_dtype(value.dtype).as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+        names_of[tensor] = name
+    for node in flat.graph.node:
+        if node.op in FORWARD:
+            node.input[3] = names_of.get(node.input[3], node.input[3])
+
+
+def _ancestors(tensor: str, by_name: dict[str, Any]) -> set[str]:
+    found: set[str] = set()
+    left = [node_of(tensor)]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [node_of(one) for one in by_name[name].input]
+    return found
+
+
+def _is_fixed(tensor: str, by_name: dict[str, Any]) -> bool:
+    ops = {by_name[name].op for name in _ancestors(tensor, by_name)}
+    return not any(part in op for op in ops for part in _MOVING)
+
+
+def label(flat: Flat, *, dropout_off: bool) -> dict[str, tuple[str, Layers]]:
+    """Gives each forward node a name of its own, in all bodies.
+
+    Returns:
+        By the new names: the old ones, and what the nodes compute.
+    """
+    hit = [
+        body
+        for body in graphs.bodies(flat.graph)
+        if any(node.op in FORWARD for node in body.nodes)
+    ]
+    if not hit:
+        return {}
+    shapes = Shapes(flat.graph, [body.name for body in hit])
+    found: dict[str, tuple[str, Layers]] = {}
+    for body in hit:
+        renamed = {}
+        for node in body.nodes:
+            if node.op in FORWARD:
+                read = layers.read(
+                    node,
+                    graphs.defaults(node.op),
+                    shapes.inputs(body, node),
+                    dropout_off=dropout_off,
+                )
+                name = f"opwright_rnn_{len(found)}"
+                found[name] = body.place(node.name), read
+                renamed[node.name] = name
+        _rename_nodes(body, renamed)
+    return found
+
+
+def _rename_nodes(body: Body, renamed: dict[str, str]) -> None:
+    def new(name: str) -> str:
+        node = node_of(name)
+        at = name.find(node)
+        return name[:at] + renamed.get(node, node) + name[at + len(node) :]
+
+    for node in body.nodes:
+        node.name = renamed.get(node.name, node.name)
+        node.input[:] = [new(name) for name in node.input]
+    if body.function is not None:
+        for returned in (body.function.ret, body.function.control_ret):
+            for key, name in returned.items():
+                returned[key] = new(name)

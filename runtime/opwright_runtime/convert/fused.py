@@ -1,0 +1,93 @@
+"""LSTM layers in the form that TFLite's converter fuses into one operator.
+
+It becomes UNIDIRECTIONAL_SEQUENCE_LSTM. The operator writes its states in place, and
+the converter makes variables of constant ones. So a call would continue where the last
+one ended, and other readers of a state would see another one. Sums that each call
+computes copy the states.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import tensorflow as tf
+
+from opwright_runtime.convert.cells import Tensor, Weights, input_products, step_of
+from opwright_runtime.convert.layers import Layers
+from opwright_runtime.convert.loops import list_loop
+from opwright_runtime.rnn.packed import Sizes
+
+
+def refusal_of(layers: Layers, batch: int | None, reads_c: bool) -> str | None:
+    """Why a node cannot be fused; None if it can."""
+    if not layers.lstm:
+        return f"TFLite has no fused {layers.sizes.rnn_mode}"
+    if layers.sizes.num_proj:
+        return "the fused operator is not used with a projection"
+    if batch is None:
+        return "the batch is not fixed: pass batch="
+    if reads_c:
+        return "its final cell state is read, which the fused operator does not give"
+    return None
+
+
+def fused_cell(
+    sizes: Sizes,
+    weights: Weights,
+    x: Tensor,
+    states: list[Tensor],
+    lengths: Tensor | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """A layer in one direction. Nothing may read the final cell state."""
+    h, c = states
+    never = x[0, :, :1]
+    h_copy = h + tf.cast(never < never, h.dtype)
+    c_copy = c + tf.cast(never > never, c.dtype)
+    kernel = weights.kernel
+    if kernel is None:
+        kernel = tf.tile(tf.eye(sizes.num_units), [sizes.gates, 1])
+    _, y, _, _, _ = _composite(sizes)(
+        x,
+        h_copy,
+        c_copy,
+        tf.transpose(kernel),
+        tf.transpose(weights.recurrent),
+        tf.reduce_sum(weights.biases, axis=0),
+    )
+    return y, [_last(y, h, lengths), c]
+
+
+def _last(y: Tensor, h: Tensor, lengths: Tensor | None) -> Tensor:
+    if lengths is None:
+        return y[-1]
+    rows = tf.range(tf.shape(lengths)[0])
+    places = tf.stack([tf.maximum(lengths - 1, 0), rows], axis=1)
+    return tf.where(tf.expand_dims(lengths, 1) > 0, tf.gather_nd(y, places), h)
+
+
+def _composite(sizes: Sizes) -> Tensor:
+    """A function whose attributes say that it is Keras's LSTM."""
+
+    def lstm(
+        x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor
+    ) -> tuple[Tensor, ...]:
+        weights = Weights(
+            tf.transpose(kernel),
+            tf.transpose(recurrent),
+            None,
+            tf.stack([bias, tf.zeros_like(bias)]),
+        )
+        products = input_products(sizes, weights, x)
+        step = step_of(sizes, weights)
+        y, (last_h, last_c) = list_loop(step, products, [h, c], None, sizes.hidden)
+        return y[-1], y, last_h, last_c, tf.constant(0.0)
+
+    return tf.function(
+        lstm,
+        autograph=False,
+        experimental_attributes={
+            "api_implements": f"lstm_{uuid.uuid4()}",
+            "time_major": True,
+            "go_backwards": False,
+        },
+    )

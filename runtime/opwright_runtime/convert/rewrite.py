@@ -1,0 +1,238 @@
+"""Replaces nodes of a graph by calls of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime.convert import graphs
+from opwright_runtime.convert.errors import ConvertError, refusal
+from opwright_runtime.convert.graphs import Body, GraphDef, NodeDef, Shapes
+from opwright_runtime.convert.layers import BACKWARD, FORWARD, Shape
+
+
+@dataclass(frozen=True)
+class Found:
+    """A node that was replaced.
+
+    Attributes:
+        node: its name, after that of its function.
+        op: its op.
+        layers: what it computes.
+        became: what is in its place.
+        dtype: of its sequences and states.
+    """
+
+    node: str
+    op: str
+    layers: str
+    became: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A function in place of a node.
+
+    Attributes:
+        key: equal for nodes that share the function.
+        function: takes the node's inputs, returns all of its outputs.
+        signature: the TensorSpecs of the inputs.
+        layers: what the node computes, for the report.
+        became: what takes its place, for the report.
+        dtype: of the node, for the report.
+    """
+
+    key: object
+    function: Callable[..., Sequence[Any]]
+    signature: Sequence[tf.TensorSpec]
+    layers: str
+    became: str
+    dtype: str = "float32"
+
+
+def signature_of(
+    shapes: Sequence[Shape], dtypes: Sequence[tf.DType]
+) -> list[tf.TensorSpec]:
+    """The TensorSpecs of inputs with these shapes and dtypes."""
+    known: list[Any] = [*shapes]
+    return [tf.TensorSpec(s, d) for s, d in zip(known, dtypes, strict=True)]
+
+
+Replace: TypeAlias = Callable[
+    [NodeDef, Sequence[tf.DType], Sequence[Shape]], "Replacement | None"
+]
+"""What takes the place of a node, from the dtypes and shapes of its inputs."""
+
+
+def replace_nodes(
+    graph: GraphDef, ops: frozenset[str], replace: Replace
+) -> list[Found]:
+    """Replaces nodes of these ops, in all bodies of a graph, in place.
+
+    Raises:
+        ConvertError: a node cannot be replaced. The graph is then undefined.
+    """
+    graphs.require_ops(graph)
+    hit = [body for body in graphs.bodies(graph) if _has(body, ops)]
+    if not hit:
+        return []
+    shapes = Shapes(graph, [body.name for body in hit])
+    library = _Library(graph)
+    found = []
+    for body in hit:
+        _check_reserves(body)
+        renamed: dict[str, str] = {}
+        for node in body.nodes:
+            if node.op not in ops:
+                continue
+            made = _replacement(body, node, shapes, replace)
+            if made is None:
+                continue
+            place = body.place(node.name)
+            found.append(Found(place, node.op, made.layers, made.became, made.dtype))
+            renamed |= _renamed(body, node)
+            library.call(node, made)
+        _rename(body, renamed)
+    return found
+
+
+def _has(body: Body, ops: frozenset[str]) -> bool:
+    return any(node.op in ops for node in body.nodes)
+
+
+def _replacement(
+    body: Body, node: NodeDef, shapes: Shapes, replace: Replace
+) -> Replacement | None:
+    try:
+        return replace(node, shapes.dtypes(body, node), shapes.inputs(body, node))
+    except ConvertError as error:
+        if not error.node or not body.name:
+            raise
+        raise ConvertError(
+            f"in function {body.name!r}: {error}", node=error.node, op=error.op
+        ) from error
+
+
+def _check_reserves(body: Body) -> None:
+    """Refuses a reserve that goes elsewhere than into backward nodes.
+
+    It is what one kernel hands to another one; other ops cannot read it.
+    """
+    forward = {node.name for node in body.nodes if node.op in FORWARD}
+    reserves = {
+        name
+        for node in forward
+        for name in (
+            f"{node}:3",
+            f"{node}:4",
+            f"{node}:reserve_space:0",
+            f"{node}:host_reserved:0",
+        )
+    }
+    read = {graphs.node_of(name) for node in body.nodes for name in node.input}
+    for node in body.nodes:
+        # TensorFlow's gradients make zeros like each output, and may leave them unread.
+        unread = node.op == "ZerosLike" and node.name not in read
+        if node.op not in BACKWARD and not unread and reserves & {*node.input}:
+            name, *_ = reserves & {*node.input}
+            raise refusal(
+                "reserve_space",
+                body.place(graphs.node_of(name)),
+                f"node {node.name!r} ({node.op}) reads its reserve",
+                "save the model for inference",
+            )
+    if body.function is not None and reserves & {*body.function.ret.values()}:
+        name, *_ = reserves & {*body.function.ret.values()}
+        raise refusal(
+            "reserve_space",
+            body.place(graphs.node_of(name)),
+            "its function returns its reserve",
+            "save the model for inference",
+        )
+
+
+def _renamed(body: Body, node: NodeDef) -> dict[str, str]:
+    """The names of a node's outputs in a function, and those of the call."""
+    if body.function is None:
+        return {}
+    definition = graphs.op_def(node.op)
+    names: dict[str, str] = {}
+    for argument in definition.output_arg:
+        count = node.attr[argument.number_attr].i if argument.number_attr else 1
+        for i in range(count):
+            old = f"{node.name}:{argument.name}:{i}"
+            names[old] = f"{node.name}:output:{len(names)}"
+    return names
+
+
+def _rename(body: Body, names: dict[str, str]) -> None:
+    if not names:
+        return
+    for node in body.nodes:
+        for i, name in enumerate(node.input):
+            if name in names:
+                node.input[i] = names[name]
+    for key, name in body.function.ret.items():
+        if name in names:
+            body.function.ret[key] = names[name]
+
+
+class _Library:
+    """The functions that a graph gets."""
+
+    def __init__(self, graph: GraphDef) -> None:
+        self._graph = graph
+        self._taken = {one.signature.name for one in graph.library.function}
+        self._made: dict[object, str] = {}
+
+    def call(self, node: NodeDef, made: Replacement) -> None:
+        """Makes a node a call of the function."""
+        key = (made.key, tuple(made.signature))
+        if key not in self._made:
+            self._made[key] = self._add(made)
+        name = self._made[key]
+        signature = next(
+            one.signature
+            for one in reversed(self._graph.library.function)
+            if one.signature.name == name
+        )
+        inputs = [*node.input]
+        kept = type(node)(name=node.name, input=inputs)
+        kept.op = (
+            "StatefulPartitionedCall" if signature.is_stateful else ("PartitionedCall")
+        )
+        kept.attr["f"].func.name = name
+        kept.attr["Tin"].list.type.extend(one.type for one in signature.input_arg)
+        kept.attr["Tout"].list.type.extend(one.type for one in signature.output_arg)
+        for text in ("config", "config_proto", "executor_type"):
+            kept.attr[text].s = b""
+        node.CopyFrom(kept)
+
+    def _add(self, made: Replacement) -> str:
+        traced = tf.function(made.function, autograph=False).get_concrete_function(
+            *made.signature
+        )
+        functions = traced.graph.as_graph_def().library.function
+        main = traced.function_def
+        names = {
+            one.signature.name: graphs.unique_name(
+                f"__plain_{one.signature.name.strip('_')}", self._taken
+            )
+            for one in [main, *functions]
+        }
+        self._taken |= {*names.values()}
+        for one in [main, *functions]:
+            copy = self._graph.library.function.add()
+            copy.CopyFrom(one)
+            copy.signature.name = names[one.signature.name]
+            for node in copy.node_def:
+                for value in node.attr.values():
+                    if value.HasField("func") and value.func.name in names:
+                        value.func.name = names[value.func.name]
+                    for each in value.list.func if value.HasField("list") else ():
+                        each.name = names.get(each.name, each.name)
+        return names[main.signature.name]

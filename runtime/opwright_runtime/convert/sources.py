@@ -1,0 +1,267 @@
+"""Reads models of every kind as SavedModels."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from opwright_runtime.convert import saved_models
+from opwright_runtime.convert.errors import ConvertError
+
+Model: TypeAlias = Any
+"""A path, a Keras model, a function of TensorFlow, or a GraphDef."""
+# Objects of TensorFlow and Keras, which have no types.
+_Graph: TypeAlias = Any
+
+KINDS = (
+    "the folder of a SavedModel, a .keras or .h5 file, a frozen GraphDef (.pb), a meta "
+    "graph (.meta), a Keras model, a tf.function or a GraphDef"
+)
+
+_REFUSALS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    tf.errors.OpError,
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as a SavedModel.
+
+    Attributes:
+        name: for messages.
+        folder: of the SavedModel.
+        frozen: whether the model was given as a GraphDef.
+    """
+
+    name: str
+    folder: Path
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The inputs and outputs of a graph, as names of its tensors."""
+
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+
+
+@contextmanager
+def opened(
+    model: Model, tensors: Tensors, shapes: Mapping[str, Model] | None = None
+) -> Iterator[Source]:
+    """A model of any kind as a SavedModel. It may lie in a temporary folder.
+
+    Args:
+        model: one of `KINDS`.
+        tensors: inputs and outputs of a graph. By default, its placeholders and the
+            nodes that no other node reads.
+        shapes: TensorSpecs for a function that was not traced.
+
+    Raises:
+        ConvertError: it is of no known kind, or damaged.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if saved_models.is_saved_model(path):
+            yield Source(str(path), path)
+            return
+    with tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder:
+        target = Path(folder, "model")
+        try:
+            name, frozen = _save(model, target, tensors, shapes)
+        except ConvertError:
+            raise
+        except _REFUSALS as error:
+            raise ConvertError(f"the model cannot be read: {_short(error)}") from error
+        yield Source(name, target, frozen)
+
+
+def _save(
+    model: Model, target: Path, tensors: Tensors, shapes: Mapping[str, Model] | None
+) -> tuple[str, bool]:
+    """Saves a model; returns its name, and whether it is a frozen graph."""
+    if isinstance(model, (str, os.PathLike)):
+        return str(model), _save_file(Path(model), target, tensors)
+    if isinstance(model, tf.compat.v1.GraphDef):
+        _save_graph(model, target, tensors)
+        return "GraphDef", True
+    if hasattr(model, "export") and hasattr(model, "layers"):
+        _export(model, target)
+        return str(model.name), False
+    if callable(model):
+        return _save_function(model, target, shapes), False
+    raise ConvertError(f"model must be {KINDS}, not {type(model).__name__}")
+
+
+def _save_file(path: Path, target: Path, tensors: Tensors) -> bool:
+    if not path.exists():
+        raise ConvertError(f"{path} does not exist; model must be {KINDS}")
+    if path.suffix in (".keras", ".h5", ".hdf5"):
+        _export(_load_keras(path), target)
+        return False
+    if path.suffix == ".meta":
+        _save_checkpoint(path, target, tensors)
+        return False
+    if path.suffix == ".pb":
+        graph = tf.compat.v1.GraphDef()
+        try:
+            graph.ParseFromString(path.read_bytes())
+        except DecodeError as error:
+            raise ConvertError(f"{path} is damaged, or no GraphDef: {error}") from error
+        _save_graph(graph, target, tensors)
+        return True
+    raise ConvertError(f"{path} is of no known kind; model must be {KINDS}")
+
+
+def _export(model: Model, target: Path) -> None:
+    """Saves a Keras model for inference."""
+    if type(model).__module__.partition(".")[0] == "tf_keras":
+        # It prints a summary.
+        with contextlib.redirect_stdout(io.StringIO()):
+            model.export(str(target))
+        return
+    from opwright_runtime.rnn import keras_layers
+
+    with keras_layers.recorded_as_ops(model):
+        model.export(str(target), verbose=False)
+
+
+def _load_keras(path: Path) -> _Graph:
+    """Loads a file with Keras 3, or with tf_keras if it has layers of cuDNN."""
+    legacy = b"CuDNN" in path.read_bytes()
+    if not legacy:
+        keras: Any = importlib.import_module("keras")
+        # It registers the layers that files name.
+        importlib.import_module("opwright_runtime.rnn.keras_layers")
+        return keras.models.load_model(path, compile=False)
+    try:
+        tf_keras: Any = importlib.import_module("tf_keras")
+    except ModuleNotFoundError as error:
+        raise ConvertError(
+            f"{path} has CuDNN layers, which need tf_keras; pip install tf_keras"
+        ) from error
+    v1 = tf_keras.src.layers.rnn
+    known = {
+        "CuDNNGRU": v1.cudnn_gru.CuDNNGRU,
+        "CuDNNLSTM": v1.cudnn_lstm.CuDNNLSTM,
+    }
+    with tf_keras.utils.custom_object_scope(known):
+        return tf_keras.models.load_model(path, compile=False)
+
+
+def _save_function(
+    model: Model, target: Path, shapes: Mapping[str, Model] | None
+) -> str:
+    """Saves a function with the variables that it uses."""
+    function = model if hasattr(model, "get_concrete_function") else None
+    traced = model if hasattr(model, "structured_input_signature") else None
+    if traced is None:
+        if function is None:
+            function = tf.function(model, autograph=False)
+        traced = function.get_concrete_function(**dict(shapes or {}))
+    module: Any = tf.Module()
+    module.variables_of_function = [*traced.graph.variables]
+    module.serve = traced
+    tf.saved_model.save(module, str(target), signatures=traced)
+    name = getattr(model, "name", None) or getattr(model, "__name__", "function")
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _save_graph(graph: _Graph, target: Path, tensors: Tensors) -> None:
+    if any(node.op in ("VariableV2", "VarHandleOp") for node in graph.node):
+        raise ConvertError(
+            "the GraphDef has variables without values; freeze it first, or give the "
+            ".meta file of its checkpoint"
+        )
+    with tf.Graph().as_default() as made:
+        tf.graph_util.import_graph_def(graph, name="")
+        with _session(made) as session:
+            _build(session, made, target, tensors)
+
+
+def _save_checkpoint(path: Path, target: Path, tensors: Tensors) -> None:
+    with tf.Graph().as_default() as made:
+        saver = tf.compat.v1.train.import_meta_graph(str(path), clear_devices=True)
+        if saver is None:
+            raise ConvertError(f"{path} has no saver, so that nothing is restored")
+        with _session(made) as session:
+            saver.restore(session, str(path.with_suffix("")))
+            _build(session, made, target, tensors)
+
+
+def _session(graph: _Graph) -> _Graph:
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    return tf.compat.v1.Session(graph=graph, config=config)
+
+
+def _build(session: _Graph, graph: _Graph, target: Path, tensors: Tensors) -> None:
+    inputs = [_tensor(graph, name) for name in tensors.inputs or _placeholders(graph)]
+    outputs = [_tensor(graph, name) for name in tensors.outputs or _ends(graph)]
+    if not outputs:
+        raise ConvertError("the graph has no outputs; name them with outputs=")
+    builder = tf.compat.v1.saved_model.Builder(str(target))
+    infos = [
+        {_key(one): tf.compat.v1.saved_model.build_tensor_info(one) for one in several}
+        for several in (inputs, outputs)
+    ]
+    signature = tf.compat.v1.saved_model.build_signature_def(
+        *infos, "tensorflow/serving/predict"
+    )
+    builder.add_meta_graph_and_variables(
+        session, ["serve"], {"serving_default": signature}, clear_devices=True
+    )
+    builder.save()
+
+
+def _key(tensor: _Graph) -> str:
+    """A name for a signature, without the index of a first output."""
+    name, _, index = tensor.name.partition(":")
+    return name.replace("/", "_") if index == "0" else f"{name}_{index}"
+
+
+def _tensor(graph: _Graph, name: str) -> _Graph:
+    try:
+        return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+    except (KeyError, ValueError) as error:
+        raise ConvertError(f"the graph has no tensor {name!r}") from error
+
+
+def _placeholders(graph: _Graph) -> list[str]:
+    return [f"{op.name}:0" for op in graph.get_operations() if op.type == "Placeholder"]
+
+
+def _ends(graph: _Graph) -> list[str]:
+    """The outputs that nothing reads, of the nodes that compute something."""
+    quiet = ("Const", "Placeholder", "NoOp", "Assert", "SaveV2", "VariableV2")
+    ends = []
+    for op in graph.get_operations():
+        unread = op.outputs and not any(out.consumers() for out in op.outputs)
+        if unread and op.type not in quiet:
+            ends.append(op.outputs[0].name)
+    return ends
+
+
+def _short(error: BaseException) -> str:
+    """The text of an error of TensorFlow, without its trace."""
+    text = str(error).strip() or type(error).__name__
+    return " ".join(text.split())[:600]

@@ -1,0 +1,113 @@
+"""Reports as tables for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from io import StringIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from opwright_runtime.convert.outcome import Conversion, Tried
+from opwright_runtime.convert.rewrite import Found
+
+# The width for files and pipes.
+WIDTH = 100
+
+_SHOWN = 12
+
+
+def text(report: Conversion) -> str:
+    """A report as plain text."""
+    return _text(render(report))
+
+
+def findings_text(findings: Tried) -> str:
+    """The outcome of a check as plain text."""
+    return _text(render_findings(findings))
+
+
+def _text(renderable: RenderableType) -> str:
+    file = StringIO()
+    Console(file=file, width=WIDTH, color_system=None).print(renderable)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def render(report: Conversion) -> RenderableType:
+    """A report for a `rich` console."""
+    return Group(*_parts(report))
+
+
+def _parts(report: Conversion) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        (report.source, "bold"), " -> ", (report.target, "bold"), f" ({report.format})"
+    )
+    if report.found:
+        yield ""
+        yield _found(report.found)
+    yield ""
+    yield _numbers(report)
+    for note in report.notes:
+        yield Text(f"note: {note}")
+
+
+def _found(found: tuple[Found, ...]) -> Table:
+    table = _table("op", "layers", "became", "nodes")
+    counted = Counter((one.op, one.layers, one.became) for one in found)
+    for (op, layers, became), count in [*counted.items()][:_SHOWN]:
+        table.add_row(op, layers, became, str(count))
+    if len(counted) > _SHOWN:
+        table.add_row(f"and {len(counted) - _SHOWN} more", "", "", "")
+    return table
+
+
+def _numbers(report: Conversion) -> Table:
+    table = _table("", "source", "result")
+    table.add_row("size", _size(report.source_bytes), _size(report.result_bytes))
+    for name, one in report.comparisons.items():
+        times = [f"{ms:.2f} ms" for ms in (one.source_ms, one.result_ms)]
+        table.add_row(f"a call of {name}", *times)
+        table.add_row(
+            "largest difference",
+            "",
+            f"{one.difference:.2g} (allowed: {one.tolerance:.2g}, {one.calls} calls)",
+        )
+    if not report.comparisons:
+        table.add_row("largest difference", "", "not compared")
+    return table
+
+
+def render_findings(findings: Tried) -> RenderableType:
+    """The outcome of a check for a `rich` console."""
+    table = _table("runtime", "ops that it lacks", "conversion")
+    for one in findings.verdicts:
+        barred = ", ".join(f"{op} ({count})" for op, count in one.barred.items())
+        verdict = (
+            Text(f"opwright-convert {one.command}", "green")
+            if one.works
+            else Text(f"refused: {one.refusal}", "red")
+        )
+        table.add_row(one.runtime, barred or "none that are known here", verdict)
+    head = Text.assemble((findings.source, "bold"), f": {findings.ops:,} nodes")
+    parts: list[RenderableType] = [head, ""]
+    if findings.found:
+        parts += [_found(findings.found), ""]
+    return Group(*parts, table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"

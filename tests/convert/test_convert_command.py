@@ -1,0 +1,122 @@
+"""The command opwright-convert, and check."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from opwright.convert import ConvertError, check
+
+from convert.support.models import barred, onnx_ops, ops_of, saved_on_a_gpu
+from opwright_runtime.convert.cli import main
+from support.places import environment
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_on_a_gpu(tmp_path_factory.mktemp("models") / "source")
+
+
+def test_opwright_convert_plain_writes_a_model_and_a_table(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plain", str(source), str(tmp_path / "plain")]) == 0
+    assert not barred(ops_of(tmp_path / "plain"))
+    out = capsys.readouterr().out
+    assert "a loop of plain ops" in out and "largest difference" in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_opwright_convert_onnx_prints_json(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "model.onnx"
+    assert main(["onnx", str(source), str(target), "--opset", "15", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["format"] == "ONNX" and len(report["found"]) == 4
+    assert report["comparisons"]["serving_default"]["difference"] <= 2e-6
+    assert report["result_bytes"] == target.stat().st_size
+    assert "LSTM" in onnx_ops(target)
+
+
+def test_opwright_convert_tflite_takes_a_batch_and_a_shape(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(tmp_path / "model.tflite")
+    arguments = ["--shape", "words=1,9", "--fused", "yes"]
+    assert main(["tflite", str(source), target, *arguments]) == 0
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", ["words", "words=", "words=1,,2", "words=-1"])
+def test_opwright_convert_a_bad_shape_is_a_wrong_call(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["onnx", "model", "model.onnx", "--shape", wrong])
+    assert ended.value.code == 2
+    assert "is not NAME=DIMS, as x=1,none,8" in capsys.readouterr().err
+
+
+def test_opwright_convert_a_refusal_is_one_line_without_traceback(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"\x0a\xff\xff\xff\xff\x7fno model")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from opwright_runtime.convert.cli import main; raise SystemExit(main())",
+            "onnx",
+            str(tmp_path),
+            str(tmp_path / "model.onnx"),
+        ],
+        env=environment(TF_CPP_MIN_LOG_LEVEL="3"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [x for x in done.stderr.splitlines() if x.startswith("opwright-convert:")]
+    assert "damaged" in line
+    assert os.listdir(tmp_path) == ["saved_model.pb"]
+
+
+def test_check_names_the_ops_and_the_conversions(source: Path) -> None:
+    found = check(source)
+    assert found.works and len(found.found) == 4
+    assert [one.command for one in found.verdicts] == ["plain", "onnx", "tflite"]
+    assert all(one.barred == {"CudnnRNNV3": 4} for one in found.verdicts)
+    assert "opwright-convert tflite" in str(found)
+
+
+def test_check_says_which_runtime_refuses_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tf.Module()
+    module.serve = tf.function(
+        lambda x: tf.raw_ops.StringToHashBucketFast(input=x, num_buckets=3),
+        input_signature=[tf.TensorSpec([None], tf.string, "x")],
+        autograph=False,
+    )
+    tf.saved_model.save(module, str(tmp_path / "source"), signatures=module.serve)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["check", str(tmp_path / "source"), "--json"]) == 1
+    verdicts = json.loads(capsys.readouterr().out)["verdicts"]
+    refusals = {one["command"]: one["refusal"] for one in verdicts}
+    assert refusals["plain"] is None
+    assert "StringToHashBucketFast" in refusals["onnx"]
+    assert "StringToHashBucketFast" in refusals["tflite"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_check_of_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match=r"has no saved_model.pb|of no known kind"):
+        check(tmp_path)

@@ -1,0 +1,201 @@
+"""Whole models of Keras and tf_keras, as a GPU saves them, to all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
+
+import opwright.keras
+from convert.support.models import as_on_a_gpu, barred, onnx_ops, ops_of
+
+L = keras.layers
+
+
+def stacked(of: Any) -> Any:
+    return keras.Sequential(
+        [
+            keras.Input([None, 3], name="x"),
+            of.LSTM(4, return_sequences=True),
+            of.LSTM(5, return_sequences=True),
+            of.GRU(3),
+            L.Dense(2),
+        ]
+    )
+
+
+def masked(of: Any) -> Any:
+    x = keras.Input([None], dtype="int32", name="x")
+    y = L.Embedding(11, 4, mask_zero=True)(x)
+    return keras.Model(x, of.LSTM(5, return_sequences=True)(y))
+
+
+def bidirectional(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y = L.Bidirectional(of.GRU(4, return_sequences=True), merge_mode="sum")(x)
+    return keras.Model(x, L.Bidirectional(of.LSTM(3))(y))
+
+
+def returns_states(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y, h, c = of.LSTM(4, return_sequences=True, return_state=True)(x)
+    return keras.Model(x, [y, h, c])
+
+
+def with_attention(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y = of.GRU(4, return_sequences=True)(x)
+    weights = L.Softmax(axis=1)(L.Dense(1)(y))
+    return keras.Model(x, L.Dot(axes=1)([weights, y]))
+
+
+def encoder_and_decoder(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    _, h, c = of.LSTM(4, return_state=True)(x)
+    y = of.LSTM(4, return_sequences=True)(x, initial_state=[h, c])
+    return keras.Model(x, L.Dense(2)(y))
+
+
+def backwards(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    return keras.Model(x, of.LSTM(4, go_backwards=True, return_sequences=True)(x))
+
+
+def with_dropout(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y = of.LSTM(4, dropout=0.5, return_sequences=True)(x)
+    return keras.Model(x, L.Dropout(0.5)(of.GRU(3, dropout=0.1)(y)))
+
+
+def of_fixed_time(of: Any) -> Any:
+    x = keras.Input([5, 3], name="x")
+    return keras.Model(x, L.Dense(2)(of.LSTM(4)(x)))
+
+
+def convolutional(of: Any) -> Any:
+    x = keras.Input([12, 3], name="x")
+    y = L.Conv1D(4, 3, activation="relu")(x)
+    return keras.Model(x, of.GRU(4)(L.LayerNormalization()(L.MaxPooling1D()(y))))
+
+
+KERAS = [
+    stacked,
+    masked,
+    bidirectional,
+    returns_states,
+    with_attention,
+    encoder_and_decoder,
+    backwards,
+    with_dropout,
+    of_fixed_time,
+    convolutional,
+]
+
+
+def saved(model: Any, kind: str, folder: Path) -> Path:
+    if kind == "SavedModel":
+        with as_on_a_gpu():
+            model.export(str(folder / "model"), verbose=False)
+        return folder / "model"
+    model.save(folder / f"model{kind}")
+    return folder / f"model{kind}"
+
+
+@pytest.mark.parametrize("kind", ["SavedModel", ".keras"])
+@pytest.mark.parametrize("build", KERAS)
+def test_convert_of_a_keras_model_reaches_all_formats(
+    build: Callable[[Any], Any], kind: str, tmp_path: Path
+) -> None:
+    keras.utils.set_random_seed(0)
+    source = saved(build(keras.layers), kind, tmp_path)
+    for convert, tolerance in ((to_plain, 5e-6), (to_onnx, 2e-6), (to_tflite, 2e-6)):
+        report = convert(source, tmp_path / convert.__name__)
+        assert report.found and report.difference <= tolerance, convert.__name__
+    assert not barred(ops_of(tmp_path / "to_plain"))
+    assert {"LSTM", "GRU"} & {*onnx_ops(tmp_path / "to_onnx")}
+    assert "Loop" not in onnx_ops(tmp_path / "to_onnx")
+
+
+@pytest.mark.parametrize("build", [stacked, bidirectional])
+def test_convert_of_opwright_layers_from_h5_reaches_all_formats(
+    build: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    source = saved(build(opwright.keras), ".h5", tmp_path)
+    for convert in (to_plain, to_onnx, to_tflite):
+        report = convert(source, tmp_path / convert.__name__)
+        assert report.found and report.difference <= 5e-6, convert.__name__
+
+
+def cudnn_layers() -> tuple[Any, Any]:
+    rnn = tf_keras.src.layers.rnn
+    return rnn.cudnn_lstm.CuDNNLSTM, rnn.cudnn_gru.CuDNNGRU
+
+
+def legacy_stacked() -> Any:
+    lstm, gru = cudnn_layers()
+    layers = [lstm(4, return_sequences=True), gru(3, return_sequences=True), lstm(2)]
+    return tf_keras.Sequential([tf_keras.layers.InputLayer((None, 3)), *layers])
+
+
+def legacy_bidirectional() -> Any:
+    lstm, gru = cudnn_layers()
+    both = tf_keras.layers.Bidirectional
+    layers = [both(lstm(4, return_sequences=True)), both(gru(3))]
+    return tf_keras.Sequential([tf_keras.layers.InputLayer((None, 3)), *layers])
+
+
+def legacy_with_states() -> Any:
+    lstm, _ = cudnn_layers()
+    x = tf_keras.Input([None, 3])
+    y, h, c = lstm(4, return_sequences=True, return_state=True)(x)
+    return tf_keras.Model(x, [y, h, c])
+
+
+@pytest.mark.parametrize(
+    "build", [legacy_stacked, legacy_bidirectional, legacy_with_states]
+)
+def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
+    build: Callable[[], Any], tmp_path: Path
+) -> None:
+    tf_keras.utils.set_random_seed(0)
+    model = build()
+    model.save(tmp_path / "model.h5")
+    x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype("float32")
+    wanted = tf.nest.flatten(model(x))
+    for convert in (to_plain, to_onnx, to_tflite):
+        report = convert(tmp_path / "model.h5", tmp_path / convert.__name__)
+        assert report.found and report.difference <= 5e-6, convert.__name__
+    loaded = tf.saved_model.load(str(tmp_path / "to_plain"))
+    found = tf.nest.flatten(loaded.serve(x))
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-6)
+    assert "Loop" not in onnx_ops(tmp_path / "to_onnx")
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_convert_of_a_stateful_keras_model_is_plain_alone(
+    on_gpu: bool, tmp_path: Path
+) -> None:
+    """A layer that keeps its state writes variables: only plain TensorFlow does."""
+    x = keras.Input([5, 3], batch_size=2, name="x")
+    model = keras.Model(x, L.LSTM(4, stateful=True)(x))
+    with as_on_a_gpu() if on_gpu else nullcontext():
+        model.export(str(tmp_path / "source"), verbose=False)
+    for convert in (to_onnx, to_tflite):
+        with pytest.raises(ConvertError, match="keeps a state from call to call"):
+            convert(tmp_path / "source", tmp_path / "other")
+    samples = {"x": np.ones([2, 5, 3], "float32")}
+    to_plain(tmp_path / "source", tmp_path / "plain", samples=samples)
+    assert not barred(ops_of(tmp_path / "plain"))
+    a, b = (tf.saved_model.load(str(tmp_path / one)) for one in ("source", "plain"))
+    given = tf.ones([2, 5, 3])
+    for _ in range(3):
+        np.testing.assert_allclose(a.serve(given), b.serve(given), atol=5e-6)

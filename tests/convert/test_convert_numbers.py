@@ -1,0 +1,70 @@
+"""Drawn models, converted to all formats, against NumPy in float64.
+
+The conversions hold the results against the kernels themselves, on other inputs than
+these, with other batches and numbers of steps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from opwright.convert import to_onnx, to_plain, to_tflite
+
+from convert.support.models import (
+    Drawn,
+    Run,
+    barred,
+    ops_of,
+    run_onnx,
+    run_tflite,
+)
+from rnn.support.cases import TOLERANCE, error
+from support.tiers import part_of
+
+pytestmark = pytest.mark.partial
+SEEDS = part_of(range(500))
+#: The largest differences from the kernels.
+FROM_KERNELS = {"plain": 5e-6, "onnx": 2e-6, "tflite": 2e-6}
+
+
+def run_plain(folder: Path) -> Run:
+    loaded = tf.saved_model.load(str(folder))
+    return lambda inputs: loaded.signatures["serving_default"](
+        **{name: tf.constant(value) for name, value in inputs.items()}
+    )
+
+
+FORMATS: dict[str, tuple[Any, Any]] = {
+    "plain": (to_plain, run_plain),
+    "onnx": (to_onnx, run_onnx),
+    "tflite": (to_tflite, run_tflite),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_conversions_of_a_drawn_model_match_reference(
+    seed: int, tmp_path: Path
+) -> None:
+    drawn = Drawn(seed)
+    drawn.save(tmp_path / "source")
+    given, wanted = drawn.values()
+    for name, (convert, run_of) in FORMATS.items():
+        report = convert(tmp_path / "source", tmp_path / name)
+        assert len(report.found) == 1, str(drawn)
+        compared, *_ = report.comparisons.values()
+        if drawn.case.dtype == tf.float32:
+            allowed = FROM_KERNELS[name] * max(1.0, compared.scale)
+            assert report.difference <= allowed, f"{name}: {drawn}"
+        run = run_of(tmp_path / name)
+        # ONNX and TFLite compute float64 in float32.
+        single = drawn.case.dtype == tf.float64 and name != "plain"
+        tolerance = TOLERANCE[tf.float32 if single else drawn.case.dtype]
+        first, second = drawn.time_major(run(given)), drawn.time_major(run(given))
+        assert first.keys() == wanted.keys()
+        for key, value in wanted.items():
+            assert error(first[key], value) <= tolerance, f"{name} {key}: {drawn}"
+            assert error(second[key], value) <= tolerance, f"{name} {key}: {drawn}"
+    assert not barred(ops_of(tmp_path / "plain"))

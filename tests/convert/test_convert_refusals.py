@@ -1,0 +1,177 @@
+"""Models that no conversion takes: the error names the node, and nothing is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
+
+from convert.support.models import barred, ops_of
+from support.places import environment
+
+CONVERSIONS = [to_plain, to_onnx, to_tflite]
+X = np.random.default_rng(0).standard_normal((5, 2, 2)).astype("float32")
+
+
+def rnn(x: Any, *, units: int = 3, params: int = 84, **options: Any) -> Any:
+    states = tf.zeros([1, tf.shape(x)[1], units])
+    return tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=states,
+        input_c=states,
+        params=tf.linspace(-1.0, 1.0, params),
+        sequence_lengths=tf.fill([tf.shape(x)[1]], tf.shape(x)[0]),
+        **options,
+    )
+
+
+def function(of: Callable[[Any], Any], shape: Any = (None, None, 2)) -> Any:
+    spec = tf.TensorSpec(shape, name="x")
+    return tf.function(of, input_signature=[spec], autograph=False)
+
+
+REFUSED = {
+    "dropout": (
+        function(lambda x: rnn(x, dropout=0.5)[0]),
+        r"CudnnRNNV3\).*dropout of 0.5, because is_training is true; pass dropout=",
+    ),
+    "unknown inputs": (
+        function(lambda x: rnn(x)[0], (None, None, None)),
+        "the number of inputs in input is not known before the model runs",
+    ),
+    "short params": (
+        function(lambda x: rnn(x, params=80)[0]),
+        "params has 80 elements; these layers have 84",
+    ),
+    "bad skip_input": (
+        function(lambda x: rnn(x, input_mode="skip_input")[0]),
+        "skip_input needs inputs of num_units = 3, they have 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_convert_refused_node_is_named_and_the_target_is_kept(
+    name: str, convert: Any, tmp_path: Path
+) -> None:
+    model, message = REFUSED[name]
+    target = tmp_path / "target"
+    target.write_bytes(b"kept")
+    with pytest.raises(ConvertError, match=message) as raised:
+        convert(model, target, overwrite=True, check=False)
+    assert raised.value.op == "CudnnRNNV3" and "CudnnRNNV3" in raised.value.node
+    assert target.read_bytes() == b"kept"
+    assert [one.name for one in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_convert_dropout_off_runs_as_inference(convert: Any, tmp_path: Path) -> None:
+    model, _ = REFUSED["dropout"]
+    # One layer has nothing between layers, so that dropout has no effect on numbers.
+    report = convert(model, tmp_path / "target", dropout="off")
+    assert report.difference <= 5e-6
+
+
+def test_to_plain_a_reserve_that_is_returned_is_refused(tmp_path: Path) -> None:
+    model = function(lambda x: rnn(x)[3])
+    with pytest.raises(ConvertError, match=r"reserve.*save the model for inference"):
+        to_plain(model, tmp_path / "target")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_to_plain_an_existing_target_is_kept_unless_overwrite(tmp_path: Path) -> None:
+    model = function(lambda x: rnn(x)[0])
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "file").write_text("kept")
+    with pytest.raises(ConvertError, match="exists; remove it, or pass overwrite=True"):
+        to_plain(model, target)
+    assert (target / "file").read_text() == "kept"
+    to_plain(model, target, overwrite=True)
+    assert not barred(ops_of(target)) and not (target / "file").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_convert_a_missing_folder_is_named(convert: Any, tmp_path: Path) -> None:
+    model = function(lambda x: rnn(x)[0])
+    with pytest.raises(ConvertError, match="nowhere is not a folder; create it first"):
+        convert(model, tmp_path / "nowhere" / "target")
+
+
+@pytest.mark.parametrize("model", ["no_such_file", 7, None])
+def test_convert_other_objects_are_refused(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConvertError, match="model must be the folder of a SavedModel"):
+        to_plain(model, tmp_path / "target")
+
+
+def test_convert_an_unknown_signature_is_refused_with_those_it_has(
+    tmp_path: Path,
+) -> None:
+    model = function(lambda x: rnn(x)[0])
+    with pytest.raises(ConvertError, match="no 'other'; the model has 'serving_def"):
+        to_onnx(model, tmp_path / "model.onnx", signature="other")
+
+
+def test_convert_an_unknown_option_is_refused(tmp_path: Path) -> None:
+    options: Any = {"tolerence": 1}
+    with pytest.raises(TypeError, match="unknown option 'tolerence'"):
+        to_plain(function(lambda x: x), tmp_path / "target", **options)
+
+
+def test_convert_error_survives_pickling() -> None:
+    import pickle
+
+    before = ConvertError("text", node="a/b", op="CudnnRNN")
+    after = pickle.loads(pickle.dumps(before))
+    assert (str(after), after.node, after.op) == ("text", "a/b", "CudnnRNN")
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [
+        ("tf2onnx", "convert.to_onnx(model, folder + '/model.onnx')"),
+        ("onnxruntime", "convert.to_onnx(model, folder + '/model.onnx')"),
+        ("ai_edge_litert", "convert.to_tflite(model, folder + '/model.tflite')"),
+    ],
+)
+def test_convert_missing_package_is_named_and_to_plain_needs_none(
+    missing: str, call: str, tmp_path: Path
+) -> None:
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+import tensorflow as tf
+import opwright
+assert "opwright_runtime.convert" not in sys.modules
+from opwright import convert
+folder = sys.argv[1]
+spec = tf.TensorSpec([None, 3], name="x")
+model = tf.function(lambda x: x + 1, input_signature=[spec])
+convert.to_plain(model, folder + "/plain")
+assert not any(n.startswith(("onnx", "tf2onnx", "ai_edge")) and sys.modules[n]
+               for n in sys.modules)
+try:
+    {call}
+except convert.ConvertError as error:
+    assert {missing!r} in str(error) and "opwright[convert]" in str(error), error
+else:
+    raise AssertionError("not refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
