@@ -1,0 +1,37 @@
+"""docs/leaving_cudnn.md: its programs run, and its numbers are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from opwright_runtime.convert import numbers, onnx_model, plain_model, tflite_model
+from opwright_runtime.convert.rewrite import Found
+from support.places import ROOT
+from support.processes import run_code
+
+PAGE = (ROOT / "docs/leaving_cudnn.md").read_text("utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_leaving_cudnn_page_code_runs(number: int, tmp_path: Path) -> None:
+    done = run_code(PROGRAMS[number], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    if number == 1:
+        assert "applies dropout of 0.5" in done.stdout
+
+
+def test_leaving_cudnn_page_has_the_tolerances_of_the_code() -> None:
+    shown = dict(re.findall(r"^\| ([^|]+) \| (\de-\d) \|$", PAGE, re.MULTILINE))
+    narrow = numbers.tolerance([Found("", "", "", "", "float16")], 0.0)
+    assert tflite_model.TOLERANCES[None] == onnx_model.TOLERANCE
+    assert {name: float(value) for name, value in shown.items()} == {
+        "plain TensorFlow": plain_model.TOLERANCE,
+        "ONNX, TFLite": onnx_model.TOLERANCE,
+        "layers of 16 bits": narrow,
+        'TFLite with `quantize="float16"`': tflite_model.TOLERANCES["float16"],
+        'TFLite with `quantize="dynamic"`': tflite_model.TOLERANCES["dynamic"],
+    }
