@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import bitwise as bitwise
     from . import collective as collective
     from . import control_flow as control_flow
+    from . import convert as convert
     from . import core as core
     from . import data as data
     from . import debugging as debugging
@@ -64,6 +65,7 @@ op_class, op_names = declare_package(
         "bitwise",
         "collective",
         "control_flow",
+        "convert",
         "core",
         "data",
         "debugging",

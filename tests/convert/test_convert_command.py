@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, check
 
 from convert.support.models import barred, onnx_ops, ops_of, saved_on_a_gpu
+from opwright.convert import ConvertError, check
 from opwright_runtime.convert.cli import main
 from support.places import environment
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, to_plain
 
 from convert.support.models import Drawn, saved_on_a_gpu
+from opwright.convert import ConvertError, to_plain
 from support.processes import run_code
 from support.tiers import part_of
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
 
 import opwright.keras
 from convert.support.models import as_on_a_gpu, barred, onnx_ops, ops_of
+from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
 
 L = keras.layers
 

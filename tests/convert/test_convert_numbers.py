@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from opwright.convert import to_onnx, to_plain, to_tflite
 
 from convert.support.models import (
     Drawn,
@@ -21,6 +20,7 @@ from convert.support.models import (
     run_onnx,
     run_tflite,
 )
+from opwright.convert import to_onnx, to_plain, to_tflite
 from rnn.support.cases import TOLERANCE, error
 from support.tiers import part_of
 

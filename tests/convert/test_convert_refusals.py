@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
 
 from convert.support.models import barred, ops_of
+from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
 from support.places import environment
 
 CONVERSIONS = [to_plain, to_onnx, to_tflite]

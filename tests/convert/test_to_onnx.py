@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, to_onnx
 
 import opwright.keras
 from convert.support.models import onnx_ops, run_onnx, saved_on_a_gpu, text_model
+from opwright.convert import ConvertError, to_onnx
 
 WORDS = np.array([[3, 1, 2, 0], [4, 5, 0, 0]], "int32")
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, to_plain
 
 import opwright.keras
 from convert.support.models import barred, ops_of, saved_on_a_gpu, text_model
+from opwright.convert import ConvertError, to_plain
 from opwright.nn import (
     cudnn_rnn_canonical_to_params,
     cudnn_rnn_params_to_canonical,

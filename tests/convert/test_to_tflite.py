@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from opwright.convert import ConvertError, to_tflite
 
 import opwright.keras
 from convert.support.models import run_tflite, saved_on_a_gpu, text_model, tflite_ops
+from opwright.convert import ConvertError, to_tflite
 
 FUSED = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 FIRST = np.array([[3, 1, 2, 0], [4, 5, 0, 0]], "int32")
