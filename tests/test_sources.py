@@ -42,6 +42,7 @@ WITHOUT_WORDS = (
     "tests/golden/expected/",
     "tests/test_shape.py",
     "tests/test_sources.py",
+    "tools/style.py",
 )
 # Its registry is a table of data.
 MAY_BE_LONG = {"runtime/native/embedding/optimizers.h"}

@@ -1,8 +1,7 @@
 """Converts OpDefs to models and back.
 
-The OpDefs come from an installed TensorFlow, a custom-op library or a saved list. This
-is the only file that imports TensorFlow. `from_op_def` and `to_op_def` are inverse to
-each other in every field but prose.
+OpDefs come from an installed TensorFlow, a library or a saved list. Only this file
+imports TensorFlow. `from_op_def` and `to_op_def` are inverse in all fields but prose.
 """
 
 from __future__ import annotations
@@ -53,11 +52,7 @@ VERSION: str = tf.__version__
 
 
 def _messages(name: str) -> Any:
-    """A module of protocol buffer classes.
-
-    It is imported by name, because type checkers do not see classes that are created at
-    run time.
-    """
+    """A module of message classes, which type checkers do not see."""
     return importlib.import_module(f"tensorflow.core.framework.{name}_pb2")
 
 
@@ -106,13 +101,11 @@ def _keywords(op_def: Any) -> dict[str, str] | None:
     function = getattr(tf.raw_ops, op_def.name, None)
     if function is None:
         return None
-    inferred = {
-        name
-        for arg in op_def.input_arg
-        for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
-    }
-    names = [arg.name for arg in op_def.input_arg]
-    names += [attr.name for attr in op_def.attr if attr.name not in inferred]
+    inferred: set[str] = set()
+    for arg in op_def.input_arg:
+        inferred |= {arg.type_attr, arg.number_attr, arg.type_list_attr}
+    attrs = [attr.name for attr in op_def.attr if attr.name not in inferred]
+    names = [arg.name for arg in op_def.input_arg] + attrs
     keywords = [one for one in inspect.signature(function).parameters if one != "name"]
     ours = [name for name in names if name not in keywords]
     theirs = [keyword for keyword in keywords if keyword not in names]
@@ -122,9 +115,8 @@ def _keywords(op_def: Any) -> dict[str, str] | None:
 def library(path: Path) -> list[Any]:
     """The OpDefs that the custom-op library at `path` registers. There may be none.
 
-    The library is loaded in another process, for two reasons. A registry accepts an op
-    only once, so the second of two versions of a library would seem to have no ops. And
-    a library that crashes on loading does not end this process.
+    The library is loaded in another process: a registry accepts an op only once, and a
+    library that crashes must not end this process.
 
     Raises:
       SourceError: TensorFlow cannot load it, or it needs another copy of TensorFlow.
@@ -361,9 +353,6 @@ def save(op_defs: Iterable[Any], path: Path) -> bytes:
     if path.suffix == ".pb":
         return bytes(op_list.SerializeToString(deterministic=True))
     return str(text_format.MessageToString(op_list)).encode()
-
-
-# These functions convert OpDefs to models.
 
 
 def from_op_def(op_def: Any, group: str) -> Op:
