@@ -80,7 +80,7 @@ test-cc: native ## Run the tests in C++.
 test-native: test-cc ## Run the tests of the native kernels.
 	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
 
-docs: native ## Renew the tables in docs/embedding_ops.md.
+docs: native ## Renew the tables in docs/reference/embedding_ops.md.
 	$(BIN)/python docs/embedding_tables.py
 	$(BIN)/python tools/facts.py
 
@@ -215,7 +215,7 @@ $(VENV)/.tpu: $(VENV)/.ready
 test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 	$(PYTEST) tests/tpu
 
-tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
+tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/how-to/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write
 
 tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, and renew the table.

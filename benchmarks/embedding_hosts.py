@@ -2,10 +2,10 @@
 
 It trains tables with 1, 2 and 4 processes of this machine, beside torch with gloo,
 whose users write the exchange of rows themselves, torchrec and TensorFlow's parameter
-servers. It holds the bytes that are sent
-against the formula of docs/scale.md, shows what of an exchange goes on beside the dense
-part of a step, and prints what the formula says for more hosts, with the figures of a
-link that are given.
+servers. It holds the bytes that are sent against the formula of
+docs/explanation/scale.md, and shows what of an exchange goes on beside the dense part
+of a step. It prints what the formula says for more hosts, with the given figures of a
+link.
 """
 
 from __future__ import annotations

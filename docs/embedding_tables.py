@@ -1,4 +1,4 @@
-"""Renews the tables of docs/embedding_ops.md from opdefs and the native library.
+"""Renews the tables of docs/reference/embedding_ops.md.
 
 Which ops run here is in the opdefs, and held there against the registry by a test; what
 there is of optimizers, the native library says.
@@ -21,7 +21,7 @@ from opwright_runtime import native
 from opwright_runtime.embedding import optimizers
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "embedding_ops.md"
+PAGE = ROOT / "docs" / "reference" / "embedding_ops.md"
 
 #: Names of the ops of TPU embeddings; the ops of a TPU system's setup belong to them.
 FAMILY = re.compile(
@@ -56,7 +56,7 @@ def ops_table() -> Iterator[str]:
     ops = family()
     here = sum(1 for op in ops if op.kernels)
     yield f"{len(ops)} ops, of which {here} run here. GPU: where the library was"
-    yield "[built with CUDA](gpu.md#under-tensorflow).\n"
+    yield "[built with CUDA](../how-to/gpu.md#under-tensorflow).\n"
     yield "| op | runs |"
     yield "|---|---|"
     for title, pattern in PARTS:

@@ -1,5 +1,5 @@
 /* Runs a SavedModel with ops of opwright's library, from C: what any program around
- * TensorFlow's C API does. docs/serving.md says how it is built and called. */
+ * TensorFlow's C API does. docs/how-to/serving.md says how it is built and called. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,10 +26,10 @@ STATEMENTS = {
         "{embedding_ops_on_cpu} of the family's {embedding_ops} ops",
         "{removed_ops} ops that TensorFlow removed",
     ],
-    "docs/embedding_ops.md": [
+    "docs/reference/embedding_ops.md": [
         "{embedding_ops} ops, of which {embedding_ops_on_cpu} run here"
     ],
-    "docs/groups.md": ["The {ops:,} ops are in {groups} groups"],
+    "docs/reference/groups.md": ["The {ops:,} ops are in {groups} groups"],
 }
 
 

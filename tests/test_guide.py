@@ -1,30 +1,31 @@
-"""docs/guide.md and docs/raw_ops.md: every block runs."""
+"""Every program on the pages of docs/ that have no test of their own runs."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from support.places import ROOT
+from support import pages
 from support.processes import run_code
 
-BLOCKS = [
-    block
-    for page in ("guide", "raw_ops")
-    for block in re.findall(
-        r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text("utf-8"), re.DOTALL
-    )
+#: Where `tests/embedding/`, `rnn/`, `gpu/` and `tpu/` run the programs; and pages that
+#: show a part of a file, or call what the reader has built.
+ELSEWHERE = ("embedding", "rnn", "gpu", "tpu", "architecture", "libraries", "own_ops")
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}_{number}")
+    for page in pages.PAGES
+    if not page.stem.startswith(ELSEWHERE)
+    for number, program in enumerate(pages.programs(page), 1)
 ]
 
 pytestmark = pytest.mark.slow  # Each in a process of its own.
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_guide_code_block_runs(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_page_code_block_runs(code: str, tmp_path: Path) -> None:
     # A file: AutoGraph reads the source.
     program = tmp_path / "program.py"
-    program.write_text(BLOCKS[number])
+    program.write_text(code, "utf-8")
     done = run_code(f"import runpy; runpy.run_path({str(program)!r})")
     assert done.returncode == 0, done.stderr

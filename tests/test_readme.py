@@ -50,7 +50,7 @@ def test_readme_commands_exist() -> None:
 
 
 #: Pages whose paths are those of a reader's project, and no part of this tree.
-PROJECTS = {"docs/own_ops.md", "docs/libraries.md"}
+PROJECTS = {"docs/tutorials/own_ops.md", "docs/how-to/libraries.md"}
 #: Where `make site` writes pages of ops.
 WRITTEN = {ROOT / "docs" / "groups", ROOT / "docs" / "ops"}
 PAGES = sorted(
@@ -106,7 +106,7 @@ def test_page_names_what_exists(page: str) -> None:
 
 def test_architecture_page_matches_generated_mat_mul() -> None:
     """Line breaks may differ, and `...` stands for code that is left out."""
-    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    page = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     made = (ROOT / "generated/opwright/linalg/mat_mul.py").read_text("utf-8")
     shown, made = (

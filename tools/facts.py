@@ -41,8 +41,8 @@ def facts() -> dict[str, int]:
 
 
 def trained_optimizers() -> int:
-    """How many optimizers have a formula, by the table in docs/embedding_ops.md."""
-    page = (DOCS / "embedding_ops.md").read_text("utf-8")
+    """How many optimizers have a formula, by the table of embedding_ops.md."""
+    page = (DOCS / "reference" / "embedding_ops.md").read_text("utf-8")
     table = page.partition("optimizers: begin")[2].partition("optimizers: end")[0]
     rows = re.findall(r"^\| `\w+`.*$", table, re.MULTILINE)
     return sum("| load and retrieve only |" not in row for row in rows)

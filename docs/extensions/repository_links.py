@@ -20,7 +20,7 @@ SOURCE: Final = "https://github.com/opwright/opwright/blob/main/"
 
 
 #: Files outside of the folder of sources that a page includes.
-_INCLUDED: Final = {"README.md": "index", "CHANGELOG.md": "changelog"}
+_INCLUDED: Final = {"README.md": "index", "CHANGELOG.md": "reference/changelog"}
 
 
 class RepositoryLinks(SphinxTransform):

@@ -92,7 +92,7 @@ def load() -> None:
 
 
 def library_path() -> Path:
-    """The path of the library, for programs without Python: docs/serving.md.
+    """The path of the library, for programs without Python: docs/how-to/serving.md.
 
     Raises:
         NativeLibraryError: it is missing, or was built for another minor version of

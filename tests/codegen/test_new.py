@@ -176,8 +176,8 @@ def test_native_over_foreign_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_own_ops_guide_matches_generated_files(tmp_path: Path) -> None:
-    """What docs/own_ops.md shows fits what is made: its opdef, files, results."""
-    guide = (ROOT / "docs/own_ops.md").read_text("utf-8")
+    """What own_ops.md shows fits what is made: its opdef, files, results."""
+    guide = (ROOT / "docs/tutorials/own_ops.md").read_text("utf-8")
     blocks = dict(re.findall(r"```(yaml|json|cpp)\n(.*?)```", guide, re.DOTALL))
     place(tmp_path / "opdefs", "audio", "Fade", blocks["yaml"])
     done = command("lint", "--opdefs", "opdefs", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""docs/leaving_cudnn.md: its programs run, and its numbers are those of the code."""
+"""docs/how-to/leaving_cudnn.md: its programs run, and its numbers are those of the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opwright_runtime.convert.rewrite import Found
 from support.places import ROOT
 from support.processes import run_code
 
-PAGE = (ROOT / "docs/leaving_cudnn.md").read_text("utf-8")
+PAGE = (ROOT / "docs/how-to/leaving_cudnn.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -24,13 +24,13 @@ PAGES = (
     "ops/Sum.html",
     "ops/CudnnRNNV3.html",
     "ops/BatchCholesky.html",
-    "guide.html",
-    "rnn.html",
-    "embedding.html",
-    "architecture.html",
-    "benchmarks.html",
-    "reference.html",
-    "api.html",
+    "how-to/guide.html",
+    "how-to/rnn.html",
+    "how-to/embedding.html",
+    "explanation/architecture.html",
+    "reference/benchmarks.html",
+    "reference/index.html",
+    "reference/api.html",
     "adr/README.html",
 )
 #: By query: a page that must be among the first five results.
@@ -126,7 +126,7 @@ def test_site_page_is_accessible_and_fits_the_window(
 
 def test_site_search_finds_the_op(address: str, page: Page) -> None:
     for query, wanted in QUERIES.items():
-        page.goto(f"{address}/guide.html", wait_until="networkidle")
+        page.goto(f"{address}/how-to/guide.html", wait_until="networkidle")
         page.keyboard.press("Control+k")
         page.locator("dialog input[type=search]").fill(query)
         page.keyboard.press("Enter")
@@ -152,7 +152,7 @@ def test_site_keyboard_skips_the_header(address: str, page: Page) -> None:
     assert page.url.endswith("#main-content")
 
 
-@pytest.mark.parametrize("name", ["ops/MatMul.html", "how_to.html"])
+@pytest.mark.parametrize("name", ["ops/MatMul.html", "how-to/index.html"])
 def test_site_header_has_the_four_kinds_of_pages(
     address: str, page: Page, name: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""docs/embedding*.md: their programs run, and their tables state the facts."""
+"""docs/*/embedding*.md: their programs run, and their tables state the facts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import tensorflow as tf
 from opwright import OpError, op_names, tpu
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
+from support import pages
 from support.facts import FACTS
 from support.places import ROOT
 from support.processes import run_code
 
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
-    for page in sorted((ROOT / "docs").glob("embedding*.md"))
-    for number, program in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL), 1
-    )
+    for page in pages.PAGES
+    if page.stem.startswith("embedding")
+    for number, program in enumerate(pages.programs(page), 1)
 ]
-PAGE = (ROOT / "docs/embedding_ops.md").read_text("utf-8")
-STEPS = (ROOT / "docs/embedding_steps.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/embedding_ops.md").read_text("utf-8")
+STEPS = (ROOT / "docs/explanation/embedding_steps.md").read_text("utf-8")
 TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 
 

@@ -24,16 +24,17 @@ from typing import Any
 
 import pytest
 
+from support import pages
 from support.places import ROOT
 from support.tiers import FULL
 
 PROGRAMS = Path(__file__).parent / "typing"
 # All generated classes take minutes. The programs import, and so check, some of them.
 PACKAGES = ("generated", "runtime", "codegen") if FULL else ("runtime", "codegen")
-# All but docs/architecture.md, which shows a part of a generated file.
+# The architecture page shows a part of a generated file.
 DOCUMENTS = (
     ROOT / "README.md",
-    *(path for path in (ROOT / "docs").glob("*.md") if path.stem != "architecture"),
+    *(page for page in pages.PAGES if page.stem != "architecture"),
 )
 # The custom op is a project by itself, which checks its own types.
 EXAMPLES = [
@@ -74,10 +75,7 @@ def write_programs(folder: Path) -> Path:
     package = folder / "documented"
     package.mkdir()
     for document in DOCUMENTS:
-        shown = re.findall(
-            r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL
-        )
-        for number, program in enumerate(shown, 1):
+        for number, program in enumerate(pages.programs(document), 1):
             (package / f"{document.stem}_{number}.py").write_text(program, "utf-8")
     return package
 

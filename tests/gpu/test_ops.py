@@ -177,8 +177,8 @@ print('to its end')
 
 @needs_nvcc
 def test_gpu_page_program_runs_and_restores_checkpoint() -> None:
-    """The program of docs/gpu.md with another device, and a checkpoint after it."""
-    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    """The program of gpu.md with another device, and a checkpoint after it."""
+    page = (ROOT / "docs" / "how-to" / "gpu.md").read_text("utf-8")
     (program,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
     assert program.count('"/gpu:0"') == 1
     program = program.replace('"/gpu:0"', '"/cpu:0"')

@@ -20,7 +20,7 @@ from support.processes import Done, run_program
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """examples/serve.c, built as docs/serving.md says."""
+    """examples/serve.c, built as docs/how-to/serving.md says."""
     built = tmp_path_factory.mktemp("serve") / "serve"
     place = tf.sysconfig.get_lib()
     command = [

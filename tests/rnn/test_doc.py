@@ -1,4 +1,4 @@
-"""docs/rnn*.md: their programs run, and their errors are those that are raised."""
+"""docs/*/rnn*.md: their programs run, and their errors are those that are raised."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import keras
 import pytest
 
 from opwright import OpError, params_from_keras
+from support import pages
 from support.places import ROOT
 from support.processes import run_code
 
-KERAS = (ROOT / "docs/rnn_keras.md").read_text("utf-8")
+KERAS = (ROOT / "docs/how-to/rnn_keras.md").read_text("utf-8")
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
-    for page in sorted((ROOT / "docs").glob("rnn*.md"))
-    for number, program in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL), 1
-    )
+    for page in pages.PAGES
+    if page.stem.startswith("rnn")
+    for number, program in enumerate(pages.programs(page), 1)
 ]
 
 

@@ -1,4 +1,4 @@
-"""What jit_compile checks less: each row of the tables in docs/rnn_kernels.md."""
+"""What jit_compile checks less: each row of the tables in rnn_kernels.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import opwright
 from rnn.support.bad_calls import H, N, T, backward, call, forward
 from support.places import ROOT
 
-PAGE = (ROOT / "docs/rnn_kernels.md").read_text("utf-8")
+PAGE = (ROOT / "docs/reference/rnn_kernels.md").read_text("utf-8")
 _, SECTION = PAGE.split("checks less\n", 1)
 ROWS = re.findall(r"^\| (?!op \||-)(.*) \|$", SECTION.split("\n## ")[0], re.MULTILINE)
 

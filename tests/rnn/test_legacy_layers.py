@@ -11,7 +11,7 @@ import pytest
 from support.places import ROOT
 from support.processes import Done, run_code, run_program
 
-DOC = (ROOT / "docs/rnn.md").read_text("utf-8")
+DOC = (ROOT / "docs/how-to/rnn.md").read_text("utf-8")
 CHECKS = {
     "eager": [
         "gru_trains_as_the_other_layer_does",

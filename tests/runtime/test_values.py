@@ -384,7 +384,7 @@ def test_op_for_tensor_class_alone_needs_as_output() -> None:
 
 
 def test_guide_table_quotes_tensorflow_errors() -> None:
-    guide = (ROOT / "docs/guide.md").read_text("utf-8")
+    guide = (ROOT / "docs/how-to/guide.md").read_text("utf-8")
     rows = re.findall(r"^\| `(t[af].*\bop\b.*)` \| `(.+)` \|$", guide, re.MULTILINE)
     assert len(rows) == 5
     known = {"tf": tf, "tape": tf.GradientTape(), "function": int, "functions": [int]}

@@ -1,4 +1,4 @@
-"""docs/tpu.md: its code prints the shown report, its table matches compilation."""
+"""docs/how-to/tpu.md: its code prints the report, its table matches compilation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from opwright_runtime import native
 from support.places import ROOT
 
-PAGE = (ROOT / "docs" / "tpu.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "tpu.md").read_text("utf-8")
 
 # Sizes and estimates are those of one version of libtpu.
 SAME_VERSION = f"libtpu {version('libtpu')}." in PAGE
@@ -26,7 +26,7 @@ def test_tpu_page_example_prints_the_shown_report() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     shown, _ = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/tpu.md", "exec"), names)
+    exec(compile(code, "docs/how-to/tpu.md", "exec"), names)
 
     printed = str(names["report"])
     if not SAME_VERSION:

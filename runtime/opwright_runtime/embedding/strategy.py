@@ -204,7 +204,7 @@ def software_strategy(
             firewall, or through a tunnel (WireGuard, ssh): SECURITY.md. A warning names
             addresses that are neither loopback nor private.
         device: "/gpu:0" puts tables and steps on the one GPU that TensorFlow sees. The
-            library must have kernels for GPUs: docs/gpu.md.
+            library must have kernels for GPUs: docs/how-to/gpu.md.
         cores: how many replicas `run` has. TPUEmbedding treats each as a TPU core, with
             its own batch. All cores share the tables, and a step updates these by the
             gradients of all cores. Cores are logical CPU devices. Several are
