@@ -10,8 +10,10 @@ import pytest
 from support.places import ROOT
 
 
-@pytest.mark.slow
-def test_picture_of_a_wrong_call_is_up_to_date() -> None:
-    program = ROOT / "docs" / "images" / "wrong_call.py"
+@pytest.mark.parametrize(
+    "name", [pytest.param("wrong_call", marks=pytest.mark.slow), "mechanisms"]
+)
+def test_picture_is_up_to_date(name: str) -> None:
+    program = ROOT / "docs" / "images" / f"{name}.py"
     done = subprocess.run([sys.executable, str(program), "--check"], check=False)
     assert done.returncode == 0, f"run {program.relative_to(ROOT)}"

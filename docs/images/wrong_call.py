@@ -48,12 +48,14 @@ _STYLE = """
   text { font: 13px ui-monospace, SFMono-Regular, Menlo, monospace; fill: #1f2328;
          white-space: pre }
   .title { font: 600 15px system-ui, sans-serif }
+  .ground { fill: #ffffff }
   .when { font: 13px system-ui, sans-serif; fill: #59636e }
   .box { fill: #f6f8fa; stroke: #d1d9e0 }
   .error { fill: #d1242f }
   .wave { stroke: #d1242f; stroke-width: 1.5; fill: none }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc }
+    .ground { fill: #0d1117 }
     .when { fill: #9198a1 }
     .box { fill: #151b23; stroke: #3d444d }
     .error { fill: #ff7b72 }
@@ -131,6 +133,7 @@ def picture() -> str:
         f'width="{width}" height="{height}" role="img">',
         f"<title>{title}</title>",
         f"<style>{_STYLE}</style>",
+        '<rect class="ground" width="100%" height="100%"/>',
     ]
     for panel, left in zip(both, (1, WIDTH + GAP + 1), strict=True):
         parts += draw(panel, left)
