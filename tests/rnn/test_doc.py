@@ -12,7 +12,7 @@ from support import pages
 from support.places import ROOT
 from support.processes import run_code
 
-KERAS = (ROOT / "docs/how-to/rnn_keras.md").read_text("utf-8")
+WEIGHTS = (ROOT / "docs/how-to/rnn_weights.md").read_text("utf-8")
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
     for page in pages.PAGES
@@ -30,7 +30,7 @@ def test_rnn_page_code_runs(program: str) -> None:
 
 
 def test_rnn_page_error_matches_params_from_keras() -> None:
-    (shown,) = re.findall(r"```text\n(.*?)\n```", KERAS, re.DOTALL)
+    (shown,) = re.findall(r"```text\n(.*?)\n```", WEIGHTS, re.DOTALL)
     layers = [
         keras.layers.LSTM(2, return_sequences=True),
         keras.layers.LSTM(2, recurrent_activation="hard_sigmoid"),
