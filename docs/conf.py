@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pygments.lexers.special import TextLexer
-from sphinx.application import Sphinx
-
 from opwright_runtime import __version__
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
@@ -69,8 +66,3 @@ html_show_sourcelink = False
 # The search has all that the index has.
 html_use_index = False
 html_domain_indices = False
-
-
-def setup(app: Sphinx) -> None:
-    # Diagrams are shown as text: what draws them is a script from another site.
-    app.add_lexer("mermaid", TextLexer)
