@@ -11,7 +11,16 @@ from support.processes import run_code
 
 #: Where `tests/embedding/`, `rnn/`, `gpu/` and `tpu/` run the programs; and pages that
 #: show a part of a file, or call what the reader has built.
-ELSEWHERE = ("embedding", "rnn", "gpu", "tpu", "architecture", "libraries", "own_ops")
+ELSEWHERE = (
+    "embedding",
+    "rnn",
+    "gpu",
+    "tpu",
+    "architecture",
+    "leaving_cudnn",
+    "libraries",
+    "own_ops",
+)
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
     for page in pages.PAGES
