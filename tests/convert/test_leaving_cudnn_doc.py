@@ -1,4 +1,4 @@
-"""docs/how-to/leaving_cudnn.md: its programs run, and its numbers are those of the code."""
+"""docs/how-to/leaving_cudnn.md: its programs run, and its numbers are the code's."""
 
 from __future__ import annotations
 

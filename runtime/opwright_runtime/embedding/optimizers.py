@@ -1,7 +1,8 @@
 """Optimizers of embedding tables for which TensorFlow has no class.
 
 Use them like `tf.tpu.experimental.embedding.SGD`, as the optimizer of a `TPUEmbedding`,
-a `TableConfig` or an `EmbeddingTable`. docs/reference/embedding_ops.md has their update rules.
+a `TableConfig` or an `EmbeddingTable`. docs/reference/embedding_ops.md has their update
+rules.
 """
 
 from __future__ import annotations
