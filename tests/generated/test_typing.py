@@ -31,10 +31,15 @@ from support.tiers import FULL
 PROGRAMS = Path(__file__).parent / "typing"
 # All generated classes take minutes. The programs import, and so check, some of them.
 PACKAGES = ("generated", "runtime", "codegen") if FULL else ("runtime", "codegen")
-# The architecture page shows a part of a generated file.
+# The architecture page shows a part of a generated file. The page on leaving cuDNN
+# imports packages of the extra `convert`.
 DOCUMENTS = (
     ROOT / "README.md",
-    *(page for page in pages.PAGES if page.stem != "architecture"),
+    *(
+        page
+        for page in pages.PAGES
+        if page.stem not in ("architecture", "leaving_cudnn")
+    ),
 )
 # The custom op is a project by itself, which checks its own types.
 EXAMPLES = [
