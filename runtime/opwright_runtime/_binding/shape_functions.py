@@ -58,6 +58,7 @@ STRICTER: Final = frozenset(
         "OrderedMapUnstageNoKey",
         "ParseExample",
         "ParseExampleV2",
+        "ParseSingleExample",
         "ParseSequenceExample",
         "ParseSequenceExampleV2",
         "PlaceholderWithDefault",
