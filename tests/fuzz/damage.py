@@ -253,13 +253,33 @@ def varint(value: int) -> bytes:
             return bytes(out)
 
 
+def is_map(field: FieldDescriptor) -> bool:
+    entry = field.message_type
+    return entry is not None and bool(entry.GetOptions().map_entry)
+
+
 def messages_in(message: Message) -> list[Message]:
     found = [message]
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for one in value if field.is_repeated else [value]:
+            if is_map(field):
+                inner = [one for one in value.values() if isinstance(one, Message)]
+            else:
+                inner = list(value) if field.is_repeated else [value]
+            for one in inner:
                 found += messages_in(one)
     return found
+
+
+def entry_of(rng: Draw, values: Any) -> None:
+    """Changes an entry of a map of texts; empties another map."""
+    keys = sorted(values)
+    if not all(isinstance(values[key], str) for key in keys):
+        values.clear()
+    elif keys and rng.chance(0.2):
+        del values[rng.pick(*keys)]
+    else:
+        values[rng.pick(*keys, "epsilon")] = rng.pick("", "nan", "-1", "1e39", "x")
 
 
 def scalar(rng: Draw, field: FieldDescriptor, old: Any) -> Any:
@@ -321,6 +341,9 @@ def field_of(rng: Draw, message: Message) -> str:
     name = field.name
     if rng.chance(0.08):
         inner.ClearField(name)
+        return name
+    if is_map(field):
+        entry_of(rng, getattr(inner, name))
         return name
     if field.is_repeated:
         values = getattr(inner, name)
