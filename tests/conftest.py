@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,10 @@ LONG = (
     "embedding/test_failed_steps.py",
     "packaging/test_wheel.py",
 )
+
+
+# They import packages that only `make test-extended` installs.
+collect_ignore = [] if importlib.util.find_spec("onnx") else ["convert"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
