@@ -215,8 +215,12 @@ class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
         self.use_cudnn = use_cudnn
 
 
-_WITH_KERNELS = {keras.layers.LSTM: LSTM, keras.layers.GRU: GRU}
-_WITH_KERNELS[keras.layers.SimpleRNN] = SimpleRNN
+# The layer here for each of Keras's.
+REPLACEMENTS: dict[KerasObject, KerasObject] = {
+    keras.layers.LSTM: LSTM,
+    keras.layers.GRU: GRU,
+    keras.layers.SimpleRNN: SimpleRNN,
+}
 
 
 @contextmanager
@@ -227,15 +231,13 @@ def recorded_as_ops(model: KerasObject) -> Iterator[None]:
     any other class of layer, keeps its loop.
     """
     global _always
-    layers = [
-        layer for layer in model._flatten_layers() if type(layer) in _WITH_KERNELS
-    ]
+    layers = [layer for layer in model._flatten_layers() if type(layer) in REPLACEMENTS]
     kinds = [type(layer) for layer in layers]
     before = _always
     try:
         _always = True
         for layer, kind in zip(layers, kinds, strict=True):
-            layer.__class__ = _WITH_KERNELS[kind]
+            layer.__class__ = REPLACEMENTS[kind]
         yield
     finally:
         _always = before

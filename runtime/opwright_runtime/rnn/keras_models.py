@@ -10,18 +10,13 @@ from opwright_runtime import errors
 from opwright_runtime.rnn.keras_layers import (
     GRU,
     LSTM,
+    REPLACEMENTS,
     KerasObject,
     SimpleRNN,
     why_keras_loop,
 )
 
 __all__ = ["GRU", "LSTM", "SimpleRNN", "kernel_report", "on_kernels"]
-
-_LAYERS: dict[KerasObject, KerasObject] = {
-    keras.layers.LSTM: LSTM,
-    keras.layers.GRU: GRU,
-    keras.layers.SimpleRNN: SimpleRNN,
-}
 
 
 def on_kernels(model: KerasObject) -> KerasObject:
@@ -97,7 +92,7 @@ def _replaced(layer: KerasObject) -> KerasObject:
     """The layer that replaces `layer` in the copy."""
     if isinstance(layer, keras.Model):
         return on_kernels(layer)
-    kind = _LAYERS.get(type(layer), type(layer))
+    kind = REPLACEMENTS.get(type(layer), type(layer))
     return kind.from_config(_with_kernels(layer.get_config()))
 
 
@@ -110,7 +105,7 @@ def _with_kernels(config: KerasObject) -> KerasObject:
     changed = {name: _with_kernels(one) for name, one in config.items()}
     name = changed.get("class_name")
     if changed.get("module") == "keras.layers" and name in {
-        kind.__name__ for kind in _LAYERS
+        kind.__name__ for kind in REPLACEMENTS
     }:
         changed |= {"module": "opwright.keras", "registered_name": f"opwright>{name}"}
     return changed
@@ -126,7 +121,7 @@ def _recurrent(
         prefix: the prefix of the paths of layers inside `layer`; None stands for the
             name of `layer`.
     """
-    if any(isinstance(layer, kind) for kind in _LAYERS):
+    if any(isinstance(layer, kind) for kind in REPLACEMENTS):
         yield layer.name, layer
         return
     inside = f"{layer.name}/" if prefix is None else prefix
