@@ -99,10 +99,7 @@ def create_arguments(
 ) -> errors.OpError:
     """The error for arguments that the op's `create` does not have."""
     info = cls._info()
-    positional = ("scope", *_positional(info))
-    named = tuple(
-        attr.python_name for attr in info.required if attr.default is not None
-    )
+    positional, named = ("scope", *_positional(info)), _dtypes(info)
     if surplus:
         return _surplus(info, positional, named, surplus)
     name, given = next(iter(keywords.items()))
@@ -181,8 +178,12 @@ def _positional(info: OpInfo) -> tuple[str, ...]:
 
 
 def _named(info: OpInfo) -> tuple[str, ...]:
-    required = [a.python_name for a in info.required if a.default is not None]
-    return (*(attr.python_name for attr in info.options), *required)
+    return (*(attr.python_name for attr in info.options), *_dtypes(info))
+
+
+def _dtypes(info: OpInfo) -> tuple[str, ...]:
+    """The dtypes that have a default. `create` and the function take them by name."""
+    return tuple(a.python_name for a in info.required if a.default is not None)
 
 
 # Sets of names for the same argument, in TensorFlow's functions and in ops.
