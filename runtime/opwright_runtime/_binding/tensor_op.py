@@ -71,9 +71,10 @@ else:
             try:
                 return getattr(output, name)
             except AttributeError:
-                if hasattr(type(output), name):
-                    # The error is TensorFlow's own, for example for `op` of an eager
-                    # tensor.
+                # Libraries probe for names with an underscore, and discard the error.
+                # A name of the tensor's class has TensorFlow's own error, as `op` of an
+                # eager tensor.
+                if name.startswith("_") or hasattr(type(output), name):
                     raise
             from opwright_runtime._binding import misuse
 
