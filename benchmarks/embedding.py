@@ -1,18 +1,22 @@
 """TPU embeddings on the CPU against FBGEMM, torch and TensorFlow, interleaved.
 
 Every round times each contender once on the same workload, so that a slow spell of the
-machine hits all of them; what is printed is medians over the rounds, and the spread
-from the first to the third quartile. All look up the same ids in tables of the same
-weights, sum the rows of a bag, and update by Adagrad with an accumulator for each
-weight, in float32: their activations are compared after the first step. Batches take
-turns, so that no step finds its rows in the cache because of the one before: 8 of them,
-or as many more as have 512 MB of rows, and twice what the largest cache holds. Tables
-that fit that cache may stay there whatever the batches, as for every contender and for
-random_rows.cc: such a workload has an asterisk. Ids are int32, with which all are at
-their fastest. Where a table lies decides too: in a virtual machine the same
-table may be read 1.4 times as fast in one part of the memory as in another. So each row
-has three passes, in which all make their tables anew, and of each contender the middle
-one counts.
+machine hits all of them. The output has medians over the rounds, and the spread from
+the first to the third quartile.
+
+All look up the same ids in tables of the same weights, and sum the rows of a bag. All
+update by Adagrad with an accumulator for each weight, in float32. Their activations are
+compared after the first step. Ids are int32, with which all are at their fastest.
+
+Batches take turns, so that no step finds its rows in the cache because of the step
+before. There are 8 to 512 of them: as many as look up 512 MiB of rows or twice the size
+of the largest cache, whichever is more. Tables that fit that cache may stay there with
+any batches, for every contender and for random_rows.cc. Such a workload gets a *.
+
+The place of a table in memory matters too. In a virtual machine the same table may be
+read 1.4 times as fast in one part of the memory as in another. So each row has three
+passes, in which all make their tables anew, and the middle pass of each contender
+counts.
 
 opwright: forward opwright.tpu.embedding_lookup, eagerly. In a step the generated
     functions, eagerly: enqueue_tpu_embedding_arbitrary_tensor_batch with row splits,
@@ -28,9 +32,9 @@ tensorflow: gather, segment_sum, tf.GradientTape, the gradients of a row added u
     ResourceSparseApplyAdagradV2 in a tf.function. embedding_lookup_sparse is slower.
 
 The bytes that must move are 4 * D for each id forwards, and in the update 16 * D for
-each row that is met. GB/s is how fast opwright moves them, stream how fast all cores
-read a large array in the same rounds, and rows how fast they read whole rows of that
-size at random places (random_rows.cc), before and after the rounds.
+each row that is met. GB/s is how fast opwright moves them. stream is how fast all cores
+read a large array in the same rounds. rows is how fast they read rows of that size at
+random places (random_rows.cc), before and after the rounds.
 
 --held-out 20 draws that many other workloads: 4 to 768 columns, bags of 1 to 200, 1 to
 200 tables, one sample to a million ids.

@@ -1,11 +1,10 @@
 """Embedding tables over several hosts: what a step sends, and how long it takes.
 
-It trains tables with 1, 2 and 4 processes of this machine, beside torch with gloo,
-whose users write the exchange of rows themselves, torchrec and TensorFlow's parameter
-servers. It holds the bytes that are sent against the formula of
-docs/explanation/scale.md, and shows what of an exchange goes on beside the dense part
-of a step. It prints what the formula says for more hosts, with the given figures of a
-link.
+It trains tables with 1, 2 and 4 processes of this machine. It compares them with
+torchrec, TensorFlow's parameter servers, and torch with gloo, whose users write the
+exchange of rows themselves. It compares the bytes that are sent with the formula of
+docs/explanation/scale.md, and shows how much of an exchange overlaps the dense part of
+a step. It prints the formula's result for more hosts, with the given figures of a link.
 """
 
 from __future__ import annotations
@@ -230,7 +229,7 @@ def torch_with_gloo(host: int, addresses: list[str], workload: Workload) -> Foun
 
 
 def torchrec_with_gloo(host: int, addresses: list[str], workload: Workload) -> Found:
-    """Its sharded bags, whole tables on each host: on CPUs it has no other way."""
+    """Its sharded bags, with full tables on each host: on CPUs it has no other way."""
     import torch
     import torch.distributed as dist
     import torchrec

@@ -1,7 +1,8 @@
-// embedding_kernels [WORKLOADS [SECONDS]]: lookups and updates of the workloads of
-// embedding.py, and of H, whose features share the lines of outputs, by themselves, without
-// TensorFlow and Python, with one thread and with all; and before that how fast this machine's
-// memory gives single lines, which bounds them. Medians of rounds in which all take turns.
+// embedding_kernels [WORKLOADS [SECONDS]] times lookups and updates without TensorFlow and
+// Python, with one thread and with all threads. The workloads are those of embedding.py, and H,
+// whose features share the cache lines of outputs. Before that, it times how fast this
+// machine's memory gives single lines, which bounds them. It prints medians of rounds in which
+// all take turns.
 #include <sys/mman.h>
 
 #include <algorithm>

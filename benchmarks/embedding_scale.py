@@ -1,11 +1,11 @@
 """One huge TPU-embedding table on the CPU: memory and the cost of a step.
 
 A table of 100 million rows of 16 float32, trained by Adagrad, is loaded in shards,
-trained and retrieved in shards through the generated classes, while another thread
-samples what the process has in memory. At no time may that be more than tables, slots
-and 1 %, beside the tensors that Load is given and Retrieve gives, and what it had after
-the same was done with a hundredth of the rows in shards as large. What is retrieved is
-compared with what was loaded and learned, up to the last row.
+trained and retrieved in shards through the generated classes. Another thread samples
+the memory of the process. It must never be more than the sum of: tables and slots, and
+1 % of them; the tensors that Load takes and Retrieve returns; and the memory after the
+same run with a hundredth of the rows in shards as large. Every retrieved row is
+compared with what was loaded and learned.
 
 The cost of a step is compared with that of the same step on a table of a hundredth of
 the rows: once with the same ids, where the number of rows must not matter, and once

@@ -1,4 +1,4 @@
-"""Whole training steps of a DLRM on the CPU: data, towers and embedding tables.
+"""Complete training steps of a DLRM on the CPU: data, towers and embedding tables.
 
 benchmarks/embedding.py times what the tables cost; this is the program around them: a
 batch from a pipeline, a tower for dense features, the tables, the dot products of all
@@ -13,9 +13,9 @@ tf_keras, keras: layers and the optimizer of Keras 2 and 3, a step of fit withou
     to the others' with a larger tolerance.
 torch: nn.EmbeddingBag with sparse gradients and torch.optim.Adagrad.
 
-Beside them are two parts of opwright's step: towers, the program around bags that are
+Two parts of opwright's step are timed too: towers, the program around bags that are
 always the same, and tables, the three ops that enqueue, look up and update, eagerly.
-What the step takes over the two is what it costs to bring them together.
+The time of the step above the sum of the two is the cost of combining them.
 """
 
 from __future__ import annotations

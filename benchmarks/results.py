@@ -127,7 +127,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def machine_facts() -> dict[str, Any]:
-    """The processor and its caches, in words that name no host."""
+    """The processor and its caches, without a host name."""
     facts = dict(_cpu_facts())
     model = facts.get("model name", platform.machine())
     parts = (model, facts.get("cpu family", ""), facts.get("model", ""))

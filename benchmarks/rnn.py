@@ -6,8 +6,9 @@ from the first to the third quartile. A training step is a forward and a backwar
 for all gradients: opwright's two ops, one after the other; torch's module and its
 autograd; Keras's layers and `tf.GradientTape` in a `tf.function`.
 
-A step of one sequence is held against the bare dispatch of an op that does next to
-nothing, and what a forward pass keeps for the backward pass against what torch keeps.
+A step of one sequence is compared with the bare dispatch of an op that does almost no
+work. The memory that a forward pass keeps for the backward pass is compared with that
+of torch.
 """
 
 from __future__ import annotations

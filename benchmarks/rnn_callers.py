@@ -1,11 +1,11 @@
 """Throughput of CudnnRNN with many callers at once, against one caller's.
 
-Each round runs every number of callers once, and one caller beside it, before or after
-in turn, so that a slow spell of the machine hits both. Callers are threads of one
-process that call a tf.function, as the requests of a server do; a function runs small
-ops several times, or Python's lock would be what is measured. Printed are the median
-over the rounds of RNNs in a second, its first and third quartile, and the same of the
-ratios to one caller. One caller beside itself shows the noise.
+Each round runs every number of callers once, and one caller before or after it, in
+turn, so that a slow spell of the machine hits both. Callers are threads of one process
+that call a tf.function, as the requests of a server do. A function runs small ops
+several times, because Python's lock would be measured otherwise. The output has the
+median over the rounds of RNNs in a second, its first and third quartile, and the same
+of the ratios to one caller. The ratio of one caller to one caller shows the noise.
 
 With --check the exit status is 1 if a ratio's third quartile is below 1: more callers
 then get less done.
@@ -90,7 +90,7 @@ def rate(call: Callable[[], object], callers: int, calls: int) -> float:
 
 
 def measure(call: Callable[[], object], seconds: float) -> dict[int, np.ndarray]:
-    """By number of callers: for each round its rate and one caller's beside it."""
+    """By number of callers: for each round its rate and the rate of one caller."""
     call()
     start = time.perf_counter()
     for _ in range(3):

@@ -66,7 +66,7 @@ PAGES += [
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of a page's headings."""
+    """The anchors that GitHub gives a page's headings."""
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]

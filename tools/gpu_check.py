@@ -94,9 +94,9 @@ def run_part(
     environment: dict[str, str],
     doing: Show,
 ) -> tuple[list[Row], list[str]]:
-    """What a part found, in a process that gets so many seconds and is then ended.
+    """What a part found, in a process that is ended after that many seconds.
 
-    The command is told to leave its findings in the folder, where its output goes, too.
+    The command writes its findings to the folder, where its output goes, too.
     """
     results, log = folder / f"{name}.jsonl", folder / f"{name}.log"
     results.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""For writers of opdefs: what is known of an op, and whether its opdef is right.
+"""For writers of opdefs: facts on an op, and whether its opdef is right.
 
     python tools/opdef.py facts MatMul             what a writer has to know
     python tools/opdef.py check MatMul             every check, with file:line

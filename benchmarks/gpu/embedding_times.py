@@ -1,8 +1,8 @@
-"""Times of the CUDA backend beside torch's EmbeddingBag and FBGEMM's, interleaved.
+"""Times of the CUDA backend, torch's EmbeddingBag and FBGEMM's, interleaved.
 
 tools/gpu_check.py runs this after its checks. Every round times each contender once,
-so that a slow spell hits all of them; what is printed is medians over the rounds and
-the spread from the first to the third quartile. Batches take turns, so that no call
+so that a slow spell hits all of them. The output has medians over the rounds and the
+spread from the first to the third quartile. Batches take turns, so that no call
 finds its rows in the cache because of the one before.
 
 opwright: a lookup; a step is a lookup and an update.
@@ -14,10 +14,11 @@ All have float32 tables of the same weights and sum the rows of a bag; lookups a
 step are compared, but not those of Adam: torch and FBGEMM correct its bias in the
 kernel, opwright by its learning rate.
 
-Percents are of what a copy moves: in a lookup 4 * D bytes for each id and output, 8 for
-each id and bag; in an update 4 * D + 8 bytes for each id, whose gradient is read, and
-every row that is met once from and once to memory, with its slots. Gradients and rows
-that many ids share come from the cache: there, more than 100 % can be.
+Percents compare the bytes that must move with those that a copy moves in the same time.
+A lookup moves 4 * D bytes for each id and output, and 8 for each id and bag. An update
+moves 4 * D + 8 bytes for each id, whose gradient is read. It also moves every row that
+is met, with its slots, once from and once to memory. Gradients and rows that many ids
+share come from the cache, so there can be more than 100 %.
 """
 
 from __future__ import annotations
@@ -399,7 +400,7 @@ def all_times(
 ) -> Measured:
     """All workloads until the deadline, by time.monotonic().
 
-    `told` hears of each one what is wrong.
+    `told` is called with the name of each one and what is wrong with it.
     """
     sizes = sizes or Sizes()
     copy, missing = copy_bandwidth(sizes), dict[str, str]()

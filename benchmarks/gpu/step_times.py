@@ -1,13 +1,14 @@
-"""Times of whole steps of the CUDA store: many tables, ids from the host, by kernel.
+"""Times of full steps of the CUDA store: many tables, ids from the host, by kernel.
 
 tools/gpu_check.py runs this before embedding_times. A step is what TensorFlow's ops
 do: a batch of ids is enqueued in the memory of the host and copied to the GPU, all
 tables are looked up, and all are updated. Batches are enqueued ahead, so that the GPU
-is timed and not the host; what the host takes to enqueue one is told beside it.
+is timed and not the host. The time that the host needs to enqueue one is printed too.
 
-A lookup moves 4 * D bytes for each id and output; an update 4 * D for each id, whose
-gradient is read, and every row that is met once from and once to memory, with its
-accumulator. Percents are of what a copy within the GPU moves in the same time.
+A lookup moves 4 * D bytes for each id and output. An update moves 4 * D for each id,
+whose gradient is read. It also moves every row that is met, with its accumulator, once
+from and once to memory. Percents compare these bytes with those that a copy within the
+GPU moves in the same time.
 """
 
 from __future__ import annotations

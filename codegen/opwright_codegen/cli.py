@@ -267,15 +267,15 @@ def _add_lint(commands: _Commands) -> None:
         "lint",
         help="every problem in every opdef",
         description=(
-            "Checks opdefs and prints every problem as file:line:column; once there"
-            " are no others, also where imported facts and what is written by hand"
-            " are not told apart by the line between them."
+            "Checks opdefs and prints every problem as file:line:column. If there are"
+            " no others, it also prints keys that are on the wrong side of the line"
+            " between imported facts and handwritten text."
         ),
     )
     command.add_argument(
         "--fix",
         action="store_true",
-        help="put every file into that form: its rows, in another order",
+        help="reorder the rows of every file so that each key is on its side",
     )
     command.add_argument(
         "--library",

@@ -1,6 +1,7 @@
-"""What opdefs of our kernels' families name is theirs.
+"""Opdefs of ops with native kernels name only what their family has.
 
-That all opdefs are complete, in form and in words of their own: tests/reference.
+The tests in tests/reference check that all opdefs are complete and well-formed, and
+do not copy TensorFlow's text.
 """
 
 from __future__ import annotations

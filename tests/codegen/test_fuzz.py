@@ -55,7 +55,7 @@ def names() -> frozenset[str]:
 
 
 def check(content: bytes, path: Path) -> Op | None:
-    """Loads; what is wrong must be told well, what is right must generate."""
+    """Loads. A wrong opdef must give a clear error, a right one must generate."""
     op, problems = load.load_text(content, path, names())
     assert (op is None) == bool(problems)
     lines = content.count(b"\n") + content.count(b"\r") + 2

@@ -70,7 +70,7 @@ def test_generate_group_line_is_package_docstring(mine: Path) -> None:
 
 
 def test_generate_exported_module_adds_names_to_package(mine: Path) -> None:
-    """Its `__all__`, beside the ops; imported when it is asked for."""
+    """Its `__all__`, in addition to the ops; imported when a name of it is read."""
     (mine / "effects.py").write_text("__all__ = ['reverse']\nreverse = other = len\n")
     (mine / "opdefs/groups.yaml").write_text("exports: {audio: effects}\n")
     generate(mine)

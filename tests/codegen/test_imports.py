@@ -1,4 +1,4 @@
-"""Who imports whom: `opwright` -> `opwright_runtime` -> TensorFlow; codegen alone.
+"""The layers of imports: `opwright` -> `opwright_runtime` -> TensorFlow; codegen alone.
 
 The runtime and the generator share the notation of shapes.
 """

@@ -1,4 +1,4 @@
-"""`generate`, killed at any moment: files are whole, and the next run heals."""
+"""`generate`, killed at any moment: files are complete, and the next run repairs."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_own_ops_guide_matches_generated_files(tmp_path: Path) -> None:
 
 
 def test_example_project_is_as_generated(tmp_path: Path) -> None:
-    """What it has been given by `new`, and the author's files beside it."""
+    """What `new` wrote, and the author's files next to it."""
     said = native.generate(EXAMPLE / "opdefs", EXAMPLE, check=True)
     assert (said.ops, said.written, said.removed) == (1, (), ())
     target = Target(

@@ -1,4 +1,4 @@
-"""Every mistake that an opdef can have is told: where, what came, what is allowed."""
+"""Every mistake in an opdef gives an error: where, what came, what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stubs of `tf.raw_ops`: what they are made from, what they say, and to whom."""
+"""Stubs of `tf.raw_ops`: their source, their types, and the type checkers' results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, with the mode that the umask gives."""
+"""Files are written completely or not at all, with the mode that the umask gives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_generate_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
     said = done.stderr.splitlines()[-1]
     assert said.startswith("opwright-codegen: generated/opwright/")
     assert ".py: cannot be written: File too large; nothing more was done" in said
-    # What is there is whole: files that are shorter.
+    # Every file is complete: the new text, which is shorter.
     assert all(len(text) <= 100 for text in tree(tmp_path / "generated").values())
     assert not [name for name in tree(tmp_path) if name.endswith(".tmp")]
     assert command("generate", cwd=tmp_path).returncode == 0

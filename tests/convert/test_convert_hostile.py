@@ -1,4 +1,4 @@
-"""Damaged models: an error in words, and nothing is written."""
+"""Damaged models: a readable error, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole models of Keras and tf_keras, as a GPU saves them, to all formats."""
+"""Complete models of Keras and tf_keras, as a GPU saves them, to all formats."""
 
 from __future__ import annotations
 

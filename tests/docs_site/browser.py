@@ -169,7 +169,7 @@ def test_site_header_has_the_four_kinds_of_pages(
 def test_site_page_screenshot_is_not_empty(
     address: str, page: Page, tmp_path: Path
 ) -> None:
-    """A screenshot of the whole page is not empty."""
+    """A screenshot of the full page is not empty."""
     page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
     picture = tmp_path / "page.png"
     page.screenshot(path=picture, full_page=True)

@@ -258,7 +258,7 @@ DENSE = (EMPTY, ints(0, 1, 2, 5, 5), NO_WEIGHTS)
 GOOD = (RAGGED, SPARSE, DENSE)
 Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
-# The feature, its tensors, and words that the refusal has beside the feature's name.
+# The feature, its tensors, and words of the error other than the feature's name.
 LOOKUPS: list[tuple[int, Tensors, tuple[str, ...]]] = [
     (0, (RAGGED[0], ints(0, 10, 3, 3), NO_WEIGHTS), ("table0", "10")),
     (0, (RAGGED[0], ints(0, -1, 3, 3), NO_WEIGHTS), ("table0", "-1")),

@@ -54,7 +54,7 @@ def test_checkpoint_through_serving_keeps_tables(tmp_path: Path) -> None:
     expected = program.look_up(ids)
     path = tf.train.Checkpoint(embedding=program.embedding).save(tmp_path / "trained")
 
-    # Serving has no slots: it is told of no optimizer.
+    # Serving has no slots: it takes no optimizer.
     serving = tpu_embedding.TPUEmbeddingForServing(features(WEIGHTS * 0), None)
     tf.train.Checkpoint(embedding=serving).restore(path).expect_partial()
     for name, activations in serving(ids).items():
@@ -132,7 +132,7 @@ def test_checkpoint_in_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
 def test_checkpoint_killed_while_saving_keeps_previous(
     midst: bool, tmp_path: Path
 ) -> None:
-    """The checkpoint before stays, whole, and is the latest."""
+    """The checkpoint before stays complete, and is the latest."""
     command = [sys.executable, "-m", "embedding.support.trainings", "save", tmp_path]
     with subprocess.Popen(
         command, env=environment(), text=True, stdout=subprocess.PIPE
@@ -146,8 +146,8 @@ def test_checkpoint_killed_while_saving_keeps_previous(
             time.sleep(0.0005)
         process.send_signal(signal.SIGKILL)
         left = process.stdout.read()
-    # On a busy machine the kill comes late. The last checkpoint that the process told
-    # of is there; the next may be, if it was killed before it could tell.
+    # On a busy machine the kill comes late. The last checkpoint that the process printed
+    # is there. The next may be there too, if the kill came before its line was printed.
     saved = int(["2", *re.findall(r"^saved (\d+)$", left, re.MULTILINE)][-1])
     program, step, checkpoint = counted()
     checkpoint.restore(tf.train.latest_checkpoint(tmp_path))

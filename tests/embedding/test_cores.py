@@ -53,7 +53,7 @@ def test_software_strategy_cores_with_hosts_raises() -> None:
 
 
 def test_too_late_for_devices() -> None:
-    """Ops have run in this process; what to write is told, and is right."""
+    """Ops have run in this process. The error says what to write, and that works."""
     tf.constant(0) + 1
     with pytest.raises(RuntimeError, match="3 cores need as many") as caught:
         tpu.software_strategy(cores=3)

@@ -197,7 +197,7 @@ def finite_coefficients(step: dict[str, Any]) -> bool:
         return bool((np.abs(scales) < 1e37).all() and (np.abs(scales) > 0).all())
 
 
-# Nothing here overflows, whatever the columns beside it hold.
+# Nothing here overflows, whatever the other columns hold.
 MODERATE = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, 1e-3, 100.0]
 
 

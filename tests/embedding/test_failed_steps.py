@@ -120,7 +120,7 @@ def pressed() -> Iterator[Press]:
 
 
 def end_of(waiting: Callable[[], object], when: list[float]) -> None:
-    """It waits until Ctrl-C, and no longer."""
+    """It waits until Ctrl-C, and ends then."""
     # Python looks at the signal while TensorFlow makes an exception of its own, which
     # a tf.function turns into a RuntimeError that says so.
     with pytest.raises((KeyboardInterrupt, RuntimeError), match=r"Interrupt|^$"):
@@ -249,7 +249,7 @@ def test_configure_refused_changes_nothing(config: bytes) -> None:
 
 
 def test_run_failing_eagerly_leaves_no_batch() -> None:
-    """The next step does not get its batch; more than a step's batches are told of."""
+    """The next step does not get its batch; more than a step has are an error."""
     embedding = tf.tpu.experimental.embedding
     strategy = tpu.software_strategy()
     with strategy.scope():

@@ -49,7 +49,7 @@ def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
 
 
 def test_hosts_step_refused_by_one_is_taken_by_none(tmp_path: Path) -> None:
-    """No host takes it, all are told why, and the next one goes on.
+    """No host applies it, all get the error, and the next one goes on.
 
     An id that is no row, a gradient that is not finite, and an assert between the two.
     """

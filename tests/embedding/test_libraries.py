@@ -1,4 +1,4 @@
-"""Programs with tensorflow-recommenders and keras-rs, beside plain Keras."""
+"""Programs with tensorflow-recommenders and keras-rs, compared with plain Keras."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_lookup_dense_ids_match_numpy() -> None:
 def test_lookup_bags_match_numpy(kind: str, weighted: bool, combiner: str) -> None:
     films = table(WEIGHTS, "films", combiner=combiner)
     people = table(PEOPLE, "people", combiner="sum")
-    # Serving drops ids with weights that are not positive unless told not to.
+    # By default, serving drops ids with weights that are not positive.
     feature = {"validate_weights_and_indices": False}
     features = {
         "seen": tpu_embedding.FeatureConfig(films, **feature),

@@ -141,7 +141,7 @@ def test_packed_lookup_equals_op() -> None:
 
 
 def test_large_activations_are_their_callers() -> None:
-    """Memory that was let go serves again; what somebody still has stays as it is."""
+    """Released memory is reused; memory that a caller still holds is unchanged."""
     weights = np.random.default_rng(9).normal(size=(1000, 64)).astype(np.float32)
     feature = tpu_embedding.FeatureConfig(table(weights, "wide"), output_shape=[2])
     build(Program({"all": feature}, tpu_embedding.SGD(0.5)))
@@ -265,7 +265,7 @@ def test_in_functions_and_exports(tmp_path: Path) -> None:
 
 
 def test_packed_lookup_during_training_sees_whole_updates() -> None:
-    """What reads while another thread trains sees rows between whole updates."""
+    """A read while another thread trains sees rows only between complete updates."""
     ones = table(ONES, "ones")
     feature = {"all": tpu_embedding.FeatureConfig(ones, output_shape=[4])}
     made = build(Program(feature, tpu_embedding.SGD(1.0)))

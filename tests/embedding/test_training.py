@@ -1,4 +1,4 @@
-"""Training with TPUEmbedding: one effect of each argument, and whole trainings."""
+"""Training with TPUEmbedding: one effect of each argument, and full trainings."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_feature_without_gradient_stays_unchanged() -> None:
     np.testing.assert_array_equal(program.tables()["people"], WEIGHTS)
 
 
-# Whole trainings, against plain variables.
+# Complete trainings, against plain variables.
 
 
 class Plain:

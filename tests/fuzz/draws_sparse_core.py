@@ -69,7 +69,7 @@ def slot(rng: Draw, name: str, *shape: int) -> Literal:
 
 
 class Chain:
-    """Calls, of which the next ones take outputs; beside each good one bad ones."""
+    """Calls whose outputs the next ones take; each good call comes with bad ones."""
 
     def __init__(self, rng: Draw) -> None:
         self.rng = rng

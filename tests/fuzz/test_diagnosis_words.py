@@ -21,7 +21,7 @@ from .claims import false
 from .diagnosis import names, tally
 from .supervisor import processor_time
 
-# Ops that are called in every run, beside those of the seed.
+# Ops that are called in every run, in addition to those of the seed.
 ALWAYS = [
     "AddV2",
     "BiasAdd",

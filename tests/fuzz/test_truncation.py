@@ -8,7 +8,7 @@ import pytest
 
 from .truncation import find, ops
 
-# Ops whose kernels truncate an input, beside those of the seed.
+# Ops whose kernels truncate an input, in addition to those of the seed.
 ALWAYS = ("ArgMax", "ConcatV2", "MatrixBandPart", "Roll", "TopKV2", "Transpose")
 
 

@@ -52,7 +52,7 @@ def shared(op: OpDef, arg: Any) -> bool:
 
 
 def dtypes_of(op: OpDef, arg: Any) -> list[tf.DType]:
-    """The dtypes of whole numbers that an input may be made to have."""
+    """The integer dtypes that an input may be made to have."""
     if arg.type_list_attr or arg.is_ref:
         return []
     truncated = opwright.op_class(op.name).TRUNCATED.get(arg.name)

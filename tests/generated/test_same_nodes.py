@@ -16,7 +16,7 @@ from support.grouped import check_each, every_op_by_group
 def node(
     build: Callable[..., calls.Called], op: str, *, options: bool, name: str | None
 ) -> Any:
-    """The NodeDef that `build` makes of synthesised arguments, in a new graph."""
+    """The NodeDef that `build` returns for synthesised arguments, in a new graph."""
     with tf.Graph().as_default():
         definition = op_def(op)
         if is_removed(definition):

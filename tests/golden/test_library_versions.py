@@ -146,7 +146,7 @@ def test_diff_of_unloadable_library_suggests_save(
 def test_import_of_a_library_with_a_framework_of_its_own_says_so(
     build: Build, versions: Versions, tmp_path: Path
 ) -> None:
-    """A copy that a packing tool put beside the library ends the process, say."""
+    """For example, a copy that a packing tool made ends the process."""
     copy = tmp_path / "libtensorflow_framework-1a2b3c4d.so.2"
     stub = tmp_path / "stub.cc"
     stub.write_text("#include <cstdlib>\nint used = (std::abort(), 0);")

@@ -554,7 +554,7 @@ print(json.dumps([lines, told, late, targets]))
 def test_step_times_on_cpu_device_fill_the_table(
     on_cpu: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times of whole steps, small: all tables are looked up and updated."""
+    """Times of complete small steps: all tables are looked up and updated."""
     monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
     code = f"""
 import json, pathlib, sys

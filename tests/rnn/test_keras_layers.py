@@ -82,7 +82,7 @@ def assert_same(found: list[Any], wanted: list[Any], tolerance: float = 1e-5) ->
 
 
 def ops_of(layer: Any, *, training: bool = False, mask: Any = None) -> set[str]:
-    """The types of the ops that the layer makes of a call, loops' bodies included."""
+    """The types of the ops that a call of the layer adds, loops' bodies included."""
     spec = tf.TensorSpec([None, None, 2], layer.compute_dtype)
     call = tf.function(lambda x: layer(x, training=training, mask=mask))
     graph = call.get_concrete_function(spec).graph.as_graph_def()

@@ -102,7 +102,7 @@ def _arguments(made: Any) -> list[str]:
 
 
 def test_params_from_torch_state_dict_matches_module() -> None:
-    """State dicts of a whole model, of NumPy arrays and of parameters."""
+    """State dicts of a complete model, of NumPy arrays and of parameters."""
     model = torch.nn.ModuleDict(
         {"rnn": torch.nn.RNN(3, 4, nonlinearity="relu"), "head": torch.nn.Linear(4, 2)}
     )

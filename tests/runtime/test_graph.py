@@ -241,7 +241,7 @@ def in_parts(graph_def):
     functions = list(graph_def.library.function)
     texts = [str(graph_def.node), *map(str, functions)]
     for function in functions:
-        # A counter of the whole program numbers them.
+        # A counter of the process numbers them.
         name = function.signature.name
         texts = [text.replace(name, re.sub(r"\d+", "", name)) for text in texts]
     return sorted(texts)

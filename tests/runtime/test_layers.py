@@ -121,7 +121,7 @@ COMMAND = (
 
 
 def test_generated_code_imports_one_module() -> None:
-    """But for type checkers, which are told what is written by hand where it lies."""
+    """Except for type checkers, which read handwritten names where they are defined."""
     line = re.compile(r"^.*\bopwright_runtime\b.*$", re.MULTILINE)
     paths = sorted((ROOT / "generated").rglob("*.py"))
     paths += sorted((ROOT / "tests" / "golden" / "expected").rglob("*.py"))

@@ -1,6 +1,6 @@
-"""What this TensorFlow lacks and a newer one has is told, and else does not matter.
+"""The error names what this TensorFlow lacks and a newer one has.
 
-The registry of the one that is installed has all of it: parts are taken out.
+The registry of the installed one has all of it: the tests take parts out.
 """
 
 from __future__ import annotations

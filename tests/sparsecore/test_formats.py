@@ -288,7 +288,7 @@ def test_wrapped_csr_ids_beyond_capacity_are_refused_or_dropped() -> None:
     (((first, second),),) = read_buffers(buffers(csr), 1, 2)
     assert [token for _, token, _ in first] == list(range(10))
     assert [token for _, token, _ in second] == list(range(10, 18))
-    # Runs that do not fit at all are dropped whole.
+    # Runs that do not fit at all are dropped completely.
     csr = wrapped(
         [source],
         4,

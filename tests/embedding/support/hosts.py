@@ -43,7 +43,7 @@ TABLES = {
 
 
 def free_ports(count: int) -> list[int]:
-    """They lie below those of outgoing connections, as tests beside this have."""
+    """They lie below the ports of outgoing connections, which other tests use."""
     ports: set[int] = set()
     while len(ports) < count:
         port = random.SystemRandom().randrange(20_000, 32_000)
@@ -111,7 +111,7 @@ def initial(name: str) -> NDArray[np.float32]:
 
 
 def ids_of(step: int, name: str) -> NDArray[np.int64]:
-    """Of a whole global batch, [samples, ids]; some rows are in every batch."""
+    """Of a complete global batch, [samples, ids]; some rows are in every batch."""
     rows, _, count = TABLES[name]
     rng = np.random.default_rng(step * 1000 + rows)
     ids = rng.integers(0, rows, [BATCH, count])
@@ -277,7 +277,7 @@ def resumed(folder: Path, hosts: int, saved_by: int) -> Callable[[int, Any], Non
 def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
     """Steps from a checkpoint on, each tenth into another one, until all are done.
 
-    A step that fails is told in a file, and ends it.
+    A step that fails writes its error to a file, and ends the program.
     """
 
     def body(host: int, resolver: Any) -> None:
@@ -289,7 +289,7 @@ def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
                 training.steps(step, step + 1)
                 (folder / f"begun_{host}").touch()
                 training.steps(step + 1, step + 10)
-                # All hosts save; that of the first one counts, once it is whole.
+                # All hosts save. The checkpoint of host 0 counts once it is complete.
                 at = f"at_{step + 10}" if host == 0 else f"other_{host}"
                 training.checkpoint.write(str(folder / at))
                 if host == 0:
@@ -303,7 +303,7 @@ def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
 
 
 def summing(folder: Path) -> Callable[[int, Any], None]:
-    """Sums over all hosts and nothing else, until one fails; that is told in a file."""
+    """Sums over all hosts and nothing else, until one fails. A file has the error."""
 
     def body(host: int, resolver: Any) -> None:
         training = Training(resolver, timeout=5.0)
@@ -321,7 +321,7 @@ def summing(folder: Path) -> Callable[[int, Any], None]:
 def refusing(folder: Path, hosts: int) -> Callable[[int, Any], None]:
     """Six steps, and between them such as the last host of several makes fail.
 
-    All hosts tell what they were told, and go on.
+    Each host writes the errors that it got, and goes on.
     """
 
     def body(host: int, resolver: Any) -> None:

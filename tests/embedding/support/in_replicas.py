@@ -1,4 +1,4 @@
-"""What a replica of two does with its TPUEmbedding, beside the plain step.
+"""What a replica of two does with its TPUEmbedding, in addition to the plain step.
 
 Prints what came of each case, as JSON: what the replicas looked up and the table's
 first column after it, or the error. Run by test_in_run.py.

@@ -1,7 +1,7 @@
 """A ranking model with keras-rs's DistributedEmbedding, as its documentation writes it.
 
 The strategy's line is all that opwright has to do with it. Run with a folder and a
-place; it prints what happened, as JSON, beside the same with plain layers of Keras.
+place; it prints what happened, as JSON, and the same with plain layers of Keras.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def main(folder: str, make_strategy: Callable[[], Any]) -> Any:
         if name == "adagrad":
             slots = tpu.table("films").slots
             found["slots"] = {slot: float(tf.reduce_min(slots[slot])) for slot in slots}
-            # Into another one, whose tables start as those did. The layer does not have
-            # its tables saved with it: they are named beside it.
+            # Into another model, whose tables start as those did. The layer does not
+            # save its tables: the checkpoint names them in addition.
             path = checkpoint(model, embedding).save(f"{folder}/model")
             strategy = make_strategy()
             with strategy.scope():

@@ -148,7 +148,7 @@ def checkpoints() -> None:
 
 
 def values() -> None:
-    """What a program does with replicas beside tables."""
+    """What a program does with replicas other than tables."""
     strategy = tpu.software_strategy(cores=4)
     assert isinstance(strategy, tf.distribute.TPUStrategy)
     assert strategy.num_replicas_in_sync == 4
@@ -229,7 +229,7 @@ def values() -> None:
 
 
 class Exact:
-    """SGD by whole numbers: row 0 of each feature's id moves by its gradient."""
+    """SGD by integers: row 0 of each feature's id moves by its gradient."""
 
     def __init__(self, cores: int, **options: Any) -> None:
         self.cores = cores
@@ -328,7 +328,7 @@ PLACES = ("bad id", "nan", "before", "between", "sent", None)
 
 
 def failures() -> None:
-    """A core fails somewhere, the others not: a step that counts is whole."""
+    """One core fails somewhere and the others do not: a counted step is complete."""
     made = Exact(4)
     strategy, tables = made.strategy, made.embedding
     rng = np.random.default_rng(5)

@@ -1,7 +1,7 @@
 """A ranking model of tensorflow-recommenders, as its documentation writes it for a TPU.
 
 The strategy's line is all that opwright has to do with it. Run with a folder and a
-place, and TF_USE_LEGACY_KERAS=1; it prints what happened, as JSON, beside the same with
+place, and TF_USE_LEGACY_KERAS=1; it prints what happened, as JSON, and the same with
 plain layers of Keras.
 """
 

@@ -1,4 +1,4 @@
-// A small library of custom ops, as somebody might write it. WITH_CLIP is its next
+// A small library of custom ops, as a user might write it. WITH_CLIP is its next
 // version; OPS_ONLY leaves the kernels out, which take most of the time to compile.
 
 #include "tensorflow/core/framework/op.h"

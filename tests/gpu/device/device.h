@@ -46,14 +46,14 @@ bool Counts();
 int64_t Pinned();
 int64_t Events();
 int64_t Streams();
-// How often somebody waited for the device.
+// How often a caller waited for the device.
 int64_t Waits();
 // Kernels, copies, events and what else streams were given.
 int64_t Operations();
 // Bytes that were copied from the host to the device, and back.
 int64_t CopiedToDevice();
 int64_t CopiedToHost();
-// How often somebody chose a device, which makes a context there.
+// How often a caller chose a device, which makes a context there.
 int64_t Choices();
 // The version of CUDA that the driver is for, and whether there is code for the device; until
 // the end of the process or the next call. Of a GPU, both are what they are.

@@ -1,7 +1,7 @@
-"""Ids that a GPU has before an op there enqueues them: what is wrong is told later.
+"""Ids that are in a GPU's memory when an op enqueues them: errors come later.
 
 tests/gpu/test_ops.py has pytest run it with a library for which every device is a GPU,
-here two CPUs, and for which what ops are given lies in its memory.
+here two CPUs. For the library, inputs of ops lie in the memory of that GPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""cuDNN's own word on where the parameters of recurrent layers lie, by ctypes.
+"""Asks cuDNN itself where the parameters of recurrent layers lie, by ctypes.
 
-Only what needs no work on a device is called. A machine without a GPU makes no handle;
-where parameters lie can be asked all the same, since cuDNN 9 wants a handle to be there
-and does not look into it. That is no promise of cuDNN's: with a GPU a real one is used.
+It calls only functions that run nothing on a device. Without a GPU there is no real
+handle. cuDNN 9 requires a handle and does not read it, so a made-up one works. cuDNN
+does not promise that: with a GPU, a real one is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run of gpu_check.py has found: rows of a table, and lines of Markdown.
 
-Parts run in processes of their own and leave what they find in a file as they go, so
-that one which dies has said what it found before.
+Each part runs in its own process and writes what it finds to a file at once. The
+findings of a part that dies are therefore kept.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def write(doc: Path, text: str) -> None:
-    """Puts the text between the marks of a page, whole or not at all."""
+    """Puts the text between the marks of a page, completely or not at all."""
     before, mark, rest = doc.read_text().partition(MARKS[0])
     _, end, after = rest.partition(MARKS[1])
     if not mark or not end:

@@ -1,8 +1,8 @@
 """An op's shapes held against TensorFlow's own shape inference.
 
-Random shapes that fit the inputs' notation go through the op's shape function: what the
-notation says of the outputs must not disagree with what comes out. Then one of them is
-changed until it no longer fits, and TensorFlow has to refuse it.
+Random shapes that fit the inputs' notation go through the op's shape function. Its
+result must agree with the notation of the outputs. Then one of the shapes is changed
+until it does not fit, and TensorFlow has to refuse it.
 """
 
 from __future__ import annotations

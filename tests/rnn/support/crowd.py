@@ -81,7 +81,7 @@ def between_ops() -> None:
 
 
 def workers_of_tf_data() -> None:
-    """Parallel and nested, beside eager callers."""
+    """Parallel and nested, at the same time as eager callers."""
 
     def map_one(i: int) -> tf.data.Dataset:
         data = tf.data.Dataset.range(24)

@@ -12,9 +12,9 @@ TIME, BATCH, UNITS = 20, 25, 16
 def run(
     dropout: float, seed: int, seed2: int, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What dropout makes of ones, forwards and backwards.
+    """The result of dropout on ones, forwards and backwards.
 
-    Two layers that hand on what they read: ReLU, identities for W, zeros for the rest.
+    Two layers that return their input: ReLU, identities for W, zeros for the rest.
     """
     eye, zero = tf.eye(UNITS, dtype=dtype), tf.zeros([UNITS, UNITS], dtype)
     weights = [tf.reshape(m, [-1]) for m in (eye, zero, eye, zero)]

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 Triple = tuple[int, int, float]
 
 
-# ---- Features, and what TensorFlow makes of them.
+# ---- Features, and the results of TensorFlow for them.
 
 
 def bags_of(rng: np.random.Generator, samples: int, vocabulary: int) -> Bags:
@@ -142,7 +142,7 @@ def buffers(csr: Any) -> dict[str, Any]:
 def csr_of(
     bags: Bags, weights: Array | float, combiner: str, cores: int, vocabulary: int
 ) -> dict[str, Any]:
-    """One feature of one table on a device that is a whole system."""
+    """One feature of one table on a system of one device."""
     lists = listed(bags, weights, cores, combiner=combiner)
     samples = len(bags) // cores
     return buffers(

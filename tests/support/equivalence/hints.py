@@ -25,7 +25,7 @@ def hint(ops: str, /, needed: str = "", **values: Any) -> None:
 
 
 def matching(pattern: str) -> str:
-    """The ops whose whole name matches."""
+    """The ops whose full name matches."""
     return " ".join(name for name in op_defs() if re.fullmatch(pattern, name))
 
 
