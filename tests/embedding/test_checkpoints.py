@@ -146,7 +146,7 @@ def test_checkpoint_killed_while_saving_keeps_previous(
             time.sleep(0.0005)
         process.send_signal(signal.SIGKILL)
         left = process.stdout.read()
-    # On a busy machine the kill comes late. The last checkpoint that the process printed
+    # On a busy machine the kill comes late. The last checkpoint whose line was printed
     # is there. The next may be there too, if the kill came before its line was printed.
     saved = int(["2", *re.findall(r"^saved (\d+)$", left, re.MULTILINE)][-1])
     program, step, checkpoint = counted()

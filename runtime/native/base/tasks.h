@@ -73,7 +73,7 @@ class Tasks : public Background {
   }
 
   // A thread may call this after the caller has returned. It then takes no task and does not
-  // call `task_`, whose referent may no longer exist.
+  // call `task_`, because the function that it refers to may have been destroyed.
   void RunRemaining() {
     int64_t taken = 0;
     for (int64_t i; (i = next_.fetch_add(1)) < count_; ++taken) {

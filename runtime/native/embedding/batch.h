@@ -69,10 +69,12 @@ struct DeviceLookups {
   Combiner combiner = Combiner::kSum;
 };
 
-// The samples that the rows of an input become in a num_features configuration. There, the
-// features of a table share one output. Row r becomes sample r / count * stride + first + r %
-// count. If `sequence` is not 0, the p-th id of a row belongs to the sample p places further.
-// Ids from position `sequence` on are then dropped.
+// Which samples of a table's output an input fills, in a num_features configuration. There, the
+// output of a table has `stride` samples for each example of the batch. The input fills `count`
+// of them, from `first` on: its row r is sample r / count * stride + first + r % count. If
+// `sequence` is not 0, each row is a sequence and fills `sequence` samples. The id at position
+// p belongs to the sample p places after that of the row. Ids from position `sequence` on are
+// dropped.
 struct Placement {
   int64_t count = 1;
   int64_t stride = 1;

@@ -19,8 +19,8 @@
 //
 // Receive and Enqueue never wait: they take a continuation, which may be called before they
 // return. The continuation is called without a lock held, by the thread that ended the wait.
-// Before any other call returns, it makes the updates and ends the waits that have become
-// possible. It does that work on its own execution context.
+// Every other call makes the updates and ends the waits that have become possible, before it
+// returns and on its own execution context.
 //
 // A device may find an error in an update after the update has returned. The next Receive, Send
 // or Use returns that error and does nothing else.
@@ -81,7 +81,7 @@ class Engine {
   void Refuse(const Status& why);
   // Ends a wait. Returns false if its continuation was called or is about to be called.
   bool Cancel(WaiterId waiter);
-  // Describes in words what an op waits for. Empty if the op does not wait.
+  // Describes what an op waits for, as text for a log. Empty if the op does not wait.
   std::string WhatFor(WaiterId waiter);
 
   // Looks up a granted batch, with outputs as in TableStore::Lookup. Then it does the work that
@@ -109,8 +109,8 @@ class Engine {
   // returns an error that reports the dropped batches.
   void RunEnded(const RunRef& run, bool sure = true);
   // Drops queued batches and parts of incomplete steps, except those of runs that still run.
-  // Returns how many batches it dropped. If `tell` is true and one step has fewer, the next
-  // Enqueue, Receive or Send reports them as above.
+  // Returns how many batches it dropped. If `tell` is true and it dropped more batches than one
+  // step has, the next Enqueue, Receive or Send returns an error that reports them.
   int64_t Abandon(bool tell);
   // Whether a run has queued batches, or parts of incomplete steps.
   bool Holds(const RunRef& run);

@@ -12,7 +12,7 @@ std::string Quoted(const char* text) {
   return text ? "\"" + std::string(text) + "\"" : std::string("null");
 }
 
-// The bounds of a range in words. Empty if it has all finite numbers.
+// The bounds of a range, as text. Empty if it has all finite numbers.
 const char* Bounds(Range range) {
   switch (range) {
     case Range::kNotNegative: return "at least 0";

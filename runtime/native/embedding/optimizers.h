@@ -4,7 +4,7 @@
 // `g`. The loops of the CPU and the CUDA kernels are compiled from the same rules. Step (below)
 // does what all optimizers share. It clips the gradient and decays the weight before the rule,
 // and clips the weight after it. A row-wise rule (RowRule, below) has one value of each slot
-// for a whole row. It updates this value before the elements.
+// for all elements of a row. It updates this value before the elements.
 //
 // All numbers in a table are finite. Inputs are checked against the ranges of the traits before
 // they are used. Results of an update are clamped to the range of float32. The bounds within
@@ -90,7 +90,7 @@ struct Outside {
   int64_t at;
   float value;
 };
-// Describes a range in words, such as "finite and at least 0".
+// Describes a range as text, such as "finite and at least 0".
 std::string Words(Range range);
 // A number as text, with enough digits to identify the float.
 std::string Number(float value);
@@ -375,7 +375,7 @@ template <class F>
 OPWRIGHT_RULE F Capped(F x) {
   return Min(F(FLT_MAX), x);
 }
-// A positive number, for divisors. If the accumulator in a divisor is 0, so is the gradient.
+// A positive number, for divisors. If the accumulator in a divisor is 0, the gradient is 0 too.
 // The update is then 0, not NaN.
 template <class F>
 OPWRIGHT_RULE F Positive(F x) {

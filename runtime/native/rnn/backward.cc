@@ -185,8 +185,8 @@ class BackwardPass {
         exec_.Allocate<const S*>(spec_.dirs() * projected_.count() * plan_.max_chunk_rows);
     if (spec_.layers > 1 && !together_) {
       const int64_t size = spec_.time * spec_.batch * spec_.width();
-      // These are separate buffers, because both directions of a layer still read the gradients
-      // of its outputs.
+      // A layer writes the gradients of its input to one buffer while it reads the gradients of
+      // its outputs from the other.
       for (S*& between : between_) between = exec_.Allocate<S>(size);
     }
   }

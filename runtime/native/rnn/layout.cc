@@ -11,10 +11,12 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 33);
 }
 
-// This constant identifies the layout of the reserve. Change it with the layout.
+// A part of the fingerprint in the header of the reserve. If ReserveLayout changes, change this
+// constant too. A reserve in another layout is then refused.
 constexpr uint64_t kMagic = 0x324e4e5250574f21u;
 
-// Returns byte i of a word as an element of the header.
+// The header stores each byte of its two integers as one element (ReserveLayout). Returns the
+// element for byte i of `value`, where byte 0 is the lowest.
 float ByteOf(uint64_t value, int64_t i) {
   return static_cast<float>((value >> (8 * i)) & 0xff);
 }

@@ -65,8 +65,9 @@ inline int64_t KerasGate(Cell cell, int64_t gate) {
 }
 
 // The reserve contains the values that training saves for the backward pass: a header and three
-// arrays, all of the element type. Every element is written. All devices use the same layout,
-// so a device can run the backward pass of a forward pass that ran on another device.
+// arrays, all of the element type. The forward pass writes every element, also those of
+// padding. All devices use the same layout, so a device can run the backward pass of a forward
+// pass that ran on another device.
 //   gates  [pseudo-layer][time, batch, saved_gates, units]  gates after their activation
 //   cells  [pseudo-layer][time, batch, units]               cell states, only of an LSTM
 //   hidden [layer but the last][time, batch, width]         outputs between layers

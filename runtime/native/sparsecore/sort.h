@@ -16,16 +16,18 @@ struct ShardedTriples {
   std::vector<int32_t> ids, distinct_rows;
 };
 
-// Merges the features of each table. Features with the same column offset belong to the same
-// table. Triples of the same row and sample become one triple if they are neighbours in the
-// order of the features.
+// Joins the triples of the features of each table and sorts them by row. Features with the same
+// column offset belong to the same table. Triples of a row stay in the order of the features.
+// Triples with the same row and sample that then follow each other become one triple, with the
+// sum of their gains.
 Status MergeFeatures(const std::vector<TriplesView>& features,
                      const std::vector<int32_t>& col_offsets, int64_t shards,
                      int64_t vocabulary, ShardedTriples* merged);
 
-// Writes the triples shard by shard. `id_counts` is [shards + 1]. Each output must have space
-// for every triple. Samples are written modulo `samples`, the SparseCore's number of samples.
-// Rows are written as positions in their shard.
+// Writes the triples shard by shard to the arrays `out_samples`, `out_rows` and `out_gains`,
+// which must have space for all triples. Sets id_counts[s] to the index of the first triple of
+// shard s, and id_counts[shards] to the number of all triples. Samples are written modulo
+// `samples`, the SparseCore's number of samples. Rows are written as positions in their shard.
 void PartitionByShard(const ShardedTriples& merged, int64_t samples, int32_t* id_counts,
                       int32_t* out_samples, int32_t* out_rows, float* out_gains);
 

@@ -154,8 +154,8 @@ class HostsStore : public DistributedStore {
           local_->Lookup(exec, request, Tables(At(out, h), UnitsOf(*request)).data()));
     }
     OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(&batch, Channel::kRows, {}, out, in));
-    // The units of each table, one after the other. They are a small table in which the bags
-    // are looked up.
+    // For each table, the request units from all hosts (request_plan.h), one after the other.
+    // The bags of units_of are looked up in this array as in a small table.
     std::vector<float*> units;
     for (size_t t = 0; t < whole_->tables.size(); ++t) {
       units.push_back(exec->Allocate<float>(batch.Units(t) * whole_->tables[t].dimension));
@@ -288,8 +288,8 @@ class HostsStore : public DistributedStore {
     return tables;
   }
 
-  // Sums the gradients of each unit in this batch. It writes each sum to the unit's place in
-  // the message to its owner (`sums`).
+  // Sums the gradients of each request unit in this batch. Writes each sum to the unit's place
+  // in the message to its owner (`sums`).
   void SumGradients(ExecutionContext* exec, int64_t t, const SharedBatch& batch,
                     const std::vector<const float*>& gradients,
                     const std::vector<std::vector<float*>>& sums) const {

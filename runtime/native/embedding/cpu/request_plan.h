@@ -58,7 +58,7 @@ int64_t IdBytes(const TableConfig& table);
 // weights.
 int64_t RequestBytes(ExchangeMode mode, int64_t units, int64_t ids, int64_t id_bytes);
 
-// The requests of a batch, and the units of the replies that each of its samples consists of.
+// The requests of a batch, and how its samples are computed from the units in the replies.
 struct RequestPlan {
   RequestPlan(const Configuration& configuration, int64_t hosts, Mode mode);
 
@@ -66,7 +66,8 @@ struct RequestPlan {
   // begins[table][host] is the number of the table's units from the hosts before `host`. The
   // last element for each table is the number of units from all hosts.
   std::vector<std::vector<int64_t>> begins;
-  // For each feature, the units whose combination is each sample.
+  // For each feature, one bag of units for each sample. The sample is their sum, with
+  // the weights and the scale of the bag.
   std::vector<Bags> units_of;
 };
 

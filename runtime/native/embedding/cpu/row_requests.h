@@ -85,7 +85,7 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
   int64_t RateBytes() const {
     return static_cast<int64_t>(whole_.tables.size() * sizeof(float));
   }
-  // Allocates buffers for the values of incoming and of outgoing requests. Behind the values,
+  // Allocates buffers for the values of incoming and of outgoing requests. After the values,
   // each buffer has `more` bytes, and the refusal flag of AllToAll.
   void AllocateBuffers(const SharedBatch& batch, int64_t more,
                        std::vector<Exchange::Buffer>* incoming,

@@ -46,8 +46,8 @@ struct LookupCall : TableLookup {
   bool streaming = false;  // Whether the output is too large to stay in the caches.
 };
 
-// An update of different rows. `accumulate` is whether the contributions to a row are summed.
-// Otherwise the row is updated once for each of them, in their order.
+// An update of distinct rows. If `accumulate` is true, the contributions to a row are summed
+// and the row is updated once. Otherwise it is updated once for each of them, in their order.
 struct UpdateCall {
   TableRows table;
   int64_t count;

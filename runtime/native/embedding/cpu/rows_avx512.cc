@@ -3,7 +3,7 @@
 #define OPWRIGHT_ACCUMULATORS 8
 // To sum about 16 KiB of rows takes as long as memory takes to answer a request. No cache line
 // therefore arrives too late. L2 has space for 16 KiB of prefetched rows besides the other
-// data. Rows are not prefetched into L1, because it can have too few requests under way.
+// data. Rows are not prefetched into L1, because L1 supports too few outstanding requests.
 #define OPWRIGHT_PREFETCH_LEVEL 2
 #define OPWRIGHT_PREFETCH_BYTES (16 << 10)
 #define OPWRIGHT_PREFETCH_ROWS 48

@@ -337,7 +337,7 @@ void Lookup(const LookupCall& given) {
   if (call.streaming) EndStreaming();
 }
 
-// Updates N columns of a row with the gradients g. Slot i begins `i * dimension` floats behind
+// Updates N columns of a row with the gradients g. Slot i begins `i * dimension` floats after
 // `slots`.
 template <class Rule, int N>
 inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* weights,

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kWidths[] = {1,  2,  3,  4,  5,  7,  8,   9,   12,  15,  16,  17,
                                23, 31, 32, 33, 63, 65, 127, 128, 129, 150, 257, 300};
 
-// An array of floats that begins `offset` floats behind an aligned address. It ends at the end
+// An array of floats that begins `offset` floats after an aligned address. It ends at the end
 // of its memory block.
 class Floats {
  public:

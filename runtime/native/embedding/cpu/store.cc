@@ -87,7 +87,7 @@ int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 // finds them in the same cache lines and page. The slots of wide rows are in a separate array.
 // The weights are then adjacent, so that lookups need half the pages and use all sets of the
 // caches. Row-wise slots are always in a separate array, where many rows share a cache line.
-// One value behind each narrow row would make most rows share cache lines with other rows.
+// One value after each narrow row would make most rows share cache lines with other rows.
 constexpr int64_t kNarrowRow = 64;
 
 // If the weights of all tables have at most this many bytes, they stay in the caches of the CPU

@@ -13,8 +13,8 @@ namespace opwright::embedding::cuda {
 // The ids of one feature.
 struct Arrived {
   Source source;
-  // For a sparse feature: the sample of each id. `step` is the distance in numbers from one
-  // sample to the next. The kernel FindStarts computes where the ids of each sample begin.
+  // For a sparse feature: the sample of id i is samples[i * step], because `samples` may be a
+  // column of a matrix. The kernel FindStarts computes where the ids of each sample begin.
   Integers samples;
   int64_t step = 1;
   int64_t* starts = nullptr;  // The address that source.offsets reads. FindStarts writes it.
@@ -30,9 +30,9 @@ struct Arrived {
   int64_t ToWeigh() const { return scales || source.per_sample_weights ? source.samples : 0; }
 };
 
-// Finds where each sample's ids begin, by binary search. For any samples, the starts ascend and
-// are between 0 and the number of ids, so later kernels stay within their arrays. The starts
-// are only correct if samples do not descend, which this kernel also checks.
+// Finds where each sample's ids begin, by binary search. The starts are correct only if samples
+// do not descend, which this kernel also checks. Otherwise the starts still ascend and are
+// between 0 and the number of ids, so later kernels stay within their arrays.
 struct FindStarts {
   Spread spread;
   const Arrived* all;

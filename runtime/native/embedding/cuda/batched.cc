@@ -8,8 +8,8 @@
 namespace opwright::embedding::cuda {
 namespace {
 
-// Upper bounds of what an image contains: for a task of any rule, for a table, and for a
-// source.
+// Upper bounds of the bytes that an image contains: for a task of any rule, for a table, and
+// for a source.
 constexpr int64_t kMostTaskBytes = 512;
 constexpr int64_t kMostTableBytes = kMostTaskBytes + 256;
 constexpr int64_t kMostSourceBytes = sizeof(UpdateSource) + 64;

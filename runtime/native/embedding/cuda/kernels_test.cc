@@ -243,8 +243,8 @@ void LookupsAreRight(Random& random, const std::vector<Device>& tables,
     for (int64_t s = 0; s < sources[n].samples; ++s) {
       for (int64_t k = 0; k < dimension; ++k) {
         double sum = 0;
-        // The possible difference due to values that are halfway between two buckets up to
-        // rounding.
+        // How much the sum may differ because rounding puts values that are almost halfway
+        // between two buckets into either of them.
         double either = 0;
         for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
           const double weight =

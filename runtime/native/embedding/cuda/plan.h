@@ -24,7 +24,7 @@ constexpr int kMaxOutputs = 256;
 constexpr int64_t kWarp = 32;
 constexpr int64_t kChunkBytes = int64_t{4} << 30;
 // Sorted ids are divided into tiles. A run of equal ids that spans more than kShortTiles tiles
-// is summed by a whole thread block.
+// is summed by all threads of a thread block.
 constexpr int64_t kMaxTile = 32;
 constexpr int64_t kMinTile = 4;
 constexpr int64_t kShortTiles = 16;

@@ -76,7 +76,7 @@ class Staging {
   Staging() = default;
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  // Waits until the device no longer uses any block.
+  // Waits until the device uses no block.
   ~Staging();
 
   // Returns a block of at least `bytes` bytes. If the pool already has kMost bytes, waits until

@@ -371,7 +371,7 @@ class Store : public TableStore {
   };
 
   // Calls `queue`, which queues work on the stream. If it fails, waits for the stream, so that
-  // the device no longer uses memory that the caller is about to free.
+  // the device does not use memory that the caller is about to free.
   template <class Call>
   Status Guarded(const Call& queue) {
     struct Undo {
@@ -530,7 +530,7 @@ class Store : public TableStore {
   }
 
   // Returns the error of an update. Neither this update nor any queued after it was applied.
-  // The next update is applied again.
+  // Updates that are queued from now on are applied.
   Status ExplainUpdate(const DeviceErrors& errors) {
     const bool ids_seen = reports_.front().ids_seen;
     const auto updates = std::stable_partition(

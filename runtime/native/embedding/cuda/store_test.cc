@@ -113,7 +113,7 @@ void NothingIsLeft() {
 }
 
 // A step with a bad gradient changes no table, and neither do the steps after it. The first
-// call after the device has found the error reports it. Later steps are applied again.
+// call after the device has found the error reports it. Steps after that report are applied.
 TEST(Store, BadGradientsAreReported) {
   const Later later;
   for (const float bad : {NAN, INFINITY, -INFINITY}) {

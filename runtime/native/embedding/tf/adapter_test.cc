@@ -442,9 +442,9 @@ void NothingIsKept(Engine* engine, int cores) {
   }
 }
 
-// The conditions of many concurrent runs. If `gentle`, some runs fail, and the results of the
-// others are exact. Otherwise runs are also cancelled and interrupted and lose their tables,
-// and no step is applied partly.
+// The conditions of many concurrent runs. If `gentle`, some runs fail, and the test expects
+// exact results of the others. Otherwise runs are also cancelled and interrupted, and tables
+// are configured again under them. The test then expects only that no step is applied partly.
 struct Weather {
   int cores;
   bool pipelined;

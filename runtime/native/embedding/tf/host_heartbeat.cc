@@ -122,9 +122,9 @@ class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<Heartbe
     host.next = now + host.interval;
     --in_flight_;
     if (status.ok()) host.last_reply = now;
-    // For a host without the coordination service, only a missing answer counts as a failure.
-    // The service itself reports that such a host has ended or was restarted. After other
-    // errors, such as a broken connection, the host may soon be reachable again.
+    // The first host runs the coordination service. For the other hosts, only a missing answer
+    // counts as a failure, because the service reports a host that has ended or was restarted.
+    // After other errors, such as a broken connection, the host may soon be reachable again.
     const bool tells = host.has_service || absl::IsDeadlineExceeded(status);
     if (!over_ && !status.ok() && tells && now - host.last_reply >= 6 * host.interval) {
       over_ = true;

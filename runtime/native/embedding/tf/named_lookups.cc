@@ -190,8 +190,8 @@ class Library {
   std::map<std::string, Uses, std::less<>> uses_;
 };
 
-// A graph or a function. It gives access to the nodes, in the order in which they were created,
-// and to changes of them.
+// A graph or a function. Its methods read and change the nodes, in the order in which they were
+// created.
 class Body {
  public:
   virtual ~Body() = default;
@@ -304,8 +304,8 @@ absl::Status SetModes(Body* body) {
   }
   for (const auto& [key, lookup] : lookups) {
     const std::string& name = key.first;
-    // TensorFlow's pass has the same rules. It also identifies ops that belong together only by
-    // their name.
+    // TensorFlow's pass for TPUs has the same rules, because it also identifies the ops of a
+    // lookup by the name alone.
     if (lookup.enqueues.size() > 1 || lookup.receives > 1 || lookup.sends > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("the lookup named '", name, "' is there more than once in a function: ",

@@ -131,8 +131,8 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
         registry.running.erase(one);
         break;
       }
-      // The lock of the registry is held, because the next call of FindEndedRuns may find a
-      // newer state.
+      // The state is set under the registry's lock. Otherwise FindEndedRuns might set a newer
+      // state first, which this would overwrite.
       End(state);
     }
     Notify(shared_from_this(), sure);

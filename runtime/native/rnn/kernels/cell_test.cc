@@ -176,8 +176,8 @@ struct Panel {
     kernels.cell_backward(args);
   }
 
-  // Returns the previous states in the storage type, by row. A row begins at the first unit of
-  // the layer.
+  // Returns the previous states in the storage type, by row. Element 0 of a row is unit 0 of
+  // the layer, so the panel's units begin at first_unit.
   std::vector<std::vector<T>> StateRows(std::vector<S>& from) {
     std::vector<std::vector<T>> made(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {

@@ -69,8 +69,8 @@ class RnnAttrs {
   int64_t dirs() const { return bidirectional_ ? 2 : 1; }
   float dropout() const { return dropout_; }
   uint64_t seed() const { return seed_; }
-  // Returns whether every call draws the dropout masks of the first call. TensorFlow defines
-  // the environment variable, and its GPU kernels read it too.
+  // Returns whether every call draws the dropout masks of the first call. The environment
+  // variable TF_CUDNN_RESET_RND_GEN_STATE sets this, also for TensorFlow's GPU kernels.
   bool resets_dropout() const { return resets_dropout_; }
 
   StackSpec MakeStack(int64_t layers, int64_t units, int64_t input_size) const {

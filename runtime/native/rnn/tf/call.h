@@ -15,7 +15,8 @@
 
 namespace opwright::rnn {
 
-// An expected shape. It may have more elements than a tensor can have.
+// The shape that an input must have. The product of its sizes may be larger than any tensor,
+// because the sizes come from other inputs.
 using Dims = absl::InlinedVector<int64_t, 3>;
 
 inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& given,
@@ -29,8 +30,8 @@ inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& 
                            given.DebugString());
 }
 
-// Checks that each length is between 0 and time. Sets `full` to whether every sequence has all
-// steps.
+// Checks that each length is between 0 and spec.time. Sets `full` to whether every length is
+// spec.time.
 inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
                                  bool* full) {
   *full = true;
@@ -45,8 +46,8 @@ inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSp
   return absl::OkStatus();
 }
 
-// The call of one op version. The parameter `shape` of the functions is callable: shape(i)
-// returns the shape of input i.
+// Reads the arguments of a CudnnRNN op of version kVersion (1, 2 or 3), or of its Backprop op.
+// The parameter `shape` of the functions is a callable: shape(i) returns the shape of input i.
 template <int kVersion>
 class RnnCall {
  public:
@@ -68,7 +69,8 @@ class RnnCall {
   bool lstm() const { return attrs_.cell() == Cell::kLstm; }
   bool resets_dropout() const { return attrs_.resets_dropout(); }
 
-  // Reads the configuration from the inputs that forward and backward ops share.
+  // Sets `spec` from the attrs and from the inputs that the forward and the Backprop op share:
+  // input, input_h, input_c and params.
   template <class Shape>
   absl::Status Configure(const Shape& shape, bool training, CallSpec* spec) const {
     const TensorShape input = shape(0), input_h = shape(1), input_c = shape(2);
@@ -132,7 +134,8 @@ class RnnCall {
     return CheckShape("sequence_lengths", shape(kLengths), {spec.batch});
   }
 
-  // Checks the other inputs of the backward op. The reserve must have `reserved` elements.
+  // Checks the inputs that only the Backprop op has. reserve_space must have `reserved`
+  // elements.
   template <class Shape>
   absl::Status CheckBackward(const Shape& shape, const CallSpec& spec, int64_t reserved) const {
     static constexpr const char* kNames[] = {
@@ -156,8 +159,8 @@ class RnnCall {
     return absl::OkStatus();
   }
 
-  // Returns the shape of a state tensor. The elements lie as [layers * dirs, batch, size] for
-  // both values of time_major.
+  // Returns the shape of a state tensor. In memory, the elements are [layers * dirs, batch,
+  // size] for both values of time_major, although the shape differs.
   Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
     return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
   }

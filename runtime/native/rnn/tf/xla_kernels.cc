@@ -35,8 +35,7 @@ std::string NameOf(XlaOpKernelContext* context, int i) {
 }
 
 // Reads the shapes of all inputs. If XLA knows only a bound of a shape, the error is
-// Unimplemented. With that status, TensorFlow runs a node that auto-clustering chose without
-// XLA.
+// Unimplemented. If auto-clustering chose the node, TensorFlow then runs it without XLA.
 absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
   shapes->resize(context->num_inputs());
   for (int i = 0; i < context->num_inputs(); ++i) {
@@ -52,7 +51,8 @@ absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* s
 }
 
 // Checks lengths that are compile-time constants. Other lengths are clamped to the range,
-// because a program cannot fail while it runs. Sets no lengths if every sequence has all steps.
+// because a program cannot fail while it runs. Leaves `lengths` empty if all lengths are
+// constants equal to spec.time.
 absl::Status ReadLengths(XlaOpKernelContext* context, int i, const CallSpec& spec,
                          std::optional<xla::XlaOp>* lengths) {
   std::vector<int64_t> known;
