@@ -122,9 +122,9 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
     """The inputs that TensorFlow converts to a dtype of integers or bool.
 
     Inputs that share a dtype are yielded together. With them comes the dtype that they
-    get if none of them is a tensor. It is None if the first input then decides, which
-    loses nothing. An input that kernels truncate is yielded alone, with the dtype to
-    which they truncate it.
+    get if none of them is a tensor. None means that they get the dtype of the first
+    input, which then loses nothing. An input that kernels truncate is yielded alone,
+    with the dtype to which they truncate it.
     """
     truncated = dict(op.truncated)
     shared: dict[str, list[Arg]] = {}
@@ -171,8 +171,8 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     convert = _converter(attr) if converted else None
     if convert is None:
         return name
-    # The expression compares with the usual values first, and with the default before
-    # others. A call of the converter takes longer than all else that opwright does.
+    # The expression tests the usual values first, and the default before others. A call
+    # of the converter would take longer than the rest of opwright's code for a call.
     if convert == AS_BOOL:
         if attr.default:
             return f"{name} is True or {name} is not False and {convert}({name})"

@@ -5,7 +5,7 @@ the new one. These changes do:
 
 - an op, input, output or attr was removed, or has another place, type or name;
 - an attr is now required, or can be passed only by keyword;
-- a value is no longer allowed;
+- a value that was allowed is refused;
 - a default was changed, because that changes results without an error.
 """
 

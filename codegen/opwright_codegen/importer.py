@@ -79,7 +79,7 @@ def import_ops(
     run.settle_clashes()
     for path in run.updated:
         # Renewed facts may contradict what is written by hand. An example is a shape
-        # that names an attr which the op no longer has.
+        # that names an attr which was removed from the op.
         run.problems += load.load_text(run.texts[path].encode(), path)[1]
     if run.problems:
         raise OpdefError(run.problems)

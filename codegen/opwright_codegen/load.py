@@ -286,7 +286,7 @@ class _OpReader(ValueReader):
         }
 
     def facts(self, top: Mapping) -> dict[str, Any]:
-        """The properties of the op as a whole."""
+        """The properties of the op itself, not of its arguments."""
         flags = {
             field: bool(top.take(field.removeprefix("is_"), self.boolean))
             for field in _FLAGS

@@ -161,7 +161,7 @@ def _op() -> Schema:
 
 
 def _facts() -> dict[str, Schema]:
-    """The schemas of the properties of the op as a whole."""
+    """The schemas of the properties of the op itself, not of its arguments."""
     return {
         "stateful": _FLAG,
         "commutative": _FLAG,

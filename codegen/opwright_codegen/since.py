@@ -19,8 +19,8 @@ History: TypeAlias = Sequence[tuple[str, Mapping[str, Op]]]
 def dated(op: Op, history: History) -> Op:
     """`op` with the versions that added it, its attrs and their allowed values.
 
-    `history` does not tell this for a part that its oldest version has already, or that
-    no version has. The part then keeps the version that `op` states, unless an earlier
+    `history` does not date a part that its oldest version has already, or that no
+    version has. The part then keeps the version that `op` states, unless an earlier
     version in `history` has the part.
     """
     since = _first(history, lambda found: True, op.name)

@@ -70,8 +70,8 @@ class OpView:
     messages: tuple[tuple[str, str], ...]
     #: Inputs and attrs that kernels truncate, and the dtypes to which they do.
     truncated: tuple[tuple[str, str], ...]
-    #: The op, attrs and values that the oldest TensorFlow lacks, with the version that
-    #: added each.
+    #: The op, attrs and values that the oldest supported TensorFlow lacks, with the
+    #: version that added each.
     since: tuple[tuple[str, str], ...]
     #: The parts of the op on which calls depend, if the class has `SCHEMA`.
     schema: tuple[tuple[str, str], ...]

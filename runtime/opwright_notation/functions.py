@@ -71,8 +71,9 @@ class Function:
 
     Attributes:
         meaning: a Python function that computes the result from the arguments.
-        cxx: the format of a call in C++. For more arguments than it has, it is applied
-            again. None: the function has no form in C++.
+        cxx: the format of a call in C++. If a call may have more arguments than the
+            format, the format nests: f(f(a, b), c). None: the function has no form in
+            C++.
         optional: how many of the last arguments may be left out.
     """
 

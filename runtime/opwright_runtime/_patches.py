@@ -1,9 +1,9 @@
 """The only module that replaces attributes of other libraries' classes and modules.
 
 Each patch states the versions of TensorFlow that it is for. If the version is another
-one, or the attribute is missing, the patch cannot be applied. A patch that results
-depend on then raises an error. A patch that only improves an error message or saves
-time then does nothing.
+one, or the attribute is missing, the patch cannot be applied. If results depend on the
+patch, an error is raised then. If it only improves an error message or saves time, it
+does nothing then.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, list, tuple})
 def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
     """The inputs as tensors; a list input as a list of tensors.
 
-    The first tensor among inputs of one dtype decides that dtype. Plain values before
-    and after it follow.
+    Inputs that share a dtype get the dtype of the first tensor among them. Plain values
+    before and after it are converted to that dtype.
 
     Raises:
         OpInputError: a number does not fit its dtype.
@@ -152,7 +152,7 @@ def _tensor(
         preferred = attr.default
         # If the attr has a default, TensorFlow uses the value's own dtype if that is
         # allowed. For elements of a list in a graph, it uses the default instead, and
-        # truncates numbers that do not fit. Here the own dtype is used in that case.
+        # truncates numbers that do not fit. This code then uses the value's own dtype.
         looks = eager or not arg.is_list
         if preferred is not None and attr.allowed and not looks:
             looks = narrowing.unrepresentable(value, preferred) is not None

@@ -141,7 +141,7 @@ class Op:
         """The operation in its graph.
 
         Raises:
-            OpModeError: the op ran eagerly, where operations leave no trace.
+            OpModeError: the op ran eagerly, so there is no operation.
         """
         operation = _operation(self)
         if operation is None:

@@ -22,7 +22,7 @@ class OpInputs:
     string is a `str` if it is UTF-8, else `bytes`. A serialized message is `bytes`.
 
     Raises:
-        OpModeError: the op ran eagerly, where operations leave no trace.
+        OpModeError: the op ran eagerly, so there is no operation.
     """
 
     def __init__(self, op: OpLike) -> None:

@@ -1,4 +1,4 @@
-"""Takes recurrent models of GPUs to plain TensorFlow, ONNX and TFLite.
+"""Converts recurrent models that GPUs trained to plain TensorFlow, ONNX and TFLite.
 
 A model that was trained on a GPU has CudnnRNN ops, which other runtimes lack. The
 functions write a model without them, compare its numbers with those of the source, and
@@ -151,13 +151,13 @@ def to_tflite(
 
 
 def check(model: Model, **options: Unpack[Options]) -> Findings:
-    """Says which ops keep a model from which runtime, and whether a conversion helps.
+    """Lists the ops of a model that each runtime lacks, and whether conversion works.
 
     Each conversion is tried in a temporary folder, without comparing numbers.
 
     Args:
         model: as for `to_plain`.
-        **options: `Options`. Those of the target have no effect.
+        **options: `Options`. Options about the target file have no effect.
 
     Raises:
         ConvertError: the model is damaged or of no known kind.

@@ -1,7 +1,8 @@
 """Removes assignments to variables that no output depends on.
 
-Keras counts the random numbers of its dropout layers, also in inference. Other runtimes
-keep no variables, so that such a count has to go before a graph is frozen.
+Keras counts the random numbers of its dropout layers in a variable, also in inference.
+Other runtimes have no variables, so the assignment to such a counter must be removed
+before a graph is frozen.
 """
 
 from __future__ import annotations

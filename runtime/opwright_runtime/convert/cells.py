@@ -25,8 +25,9 @@ Cell: TypeAlias = Callable[
     [Sizes, "Weights", Tensor, list[Tensor], "Tensor | None"],
     tuple[Tensor, list[Tensor]],
 ]
-"""Runs one layer in one direction over [time, batch, inputs] from states, with lengths
-or None. Returns [time, batch, size], arbitrary past the lengths, and the states."""
+"""Runs one layer in one direction. The arguments are the sizes, the weights, the input
+[time, batch, inputs], the initial states, and the lengths or None. Returns the output
+[time, batch, size], with arbitrary values past the lengths, and the final states."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run(
         x: [time, batch, inputs], in float32 or float64.
         h: [layers * directions, batch, hidden].
         c: [layers * directions, batch, units]; None if the cell has no cell state.
-        lengths: [batch], or None if every sequence has all steps.
+        lengths: [batch], or None if every sequence has `time` steps.
         cell: how to run one layer in one direction.
 
     Returns:

@@ -151,7 +151,7 @@ def label(flat: Flat, *, dropout_off: bool) -> dict[str, tuple[str, Layers]]:
     """Gives each forward node a name of its own, in all bodies.
 
     Returns:
-        By the new names: the old ones, and what the nodes compute.
+        For each new name, the old name and what the node computes.
     """
     hit = [
         body

@@ -1,9 +1,9 @@
 """LSTM layers in the form that TFLite's converter fuses into one operator.
 
-It becomes UNIDIRECTIONAL_SEQUENCE_LSTM. The operator writes its states in place, and
-the converter makes variables of constant ones. So a call would continue where the last
-one ended, and other readers of a state would see another one. Sums that each call
-computes copy the states.
+The operator is UNIDIRECTIONAL_SEQUENCE_LSTM, which overwrites its initial states. The
+converter turns constant states into variables. A call would then start from the final
+states of the call before, and other readers of a state would read the overwritten one.
+The operator therefore gets copies. Each is a sum that the converter cannot remove.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ from opwright_runtime.rnn.packed import Sizes
 Loop: TypeAlias = Callable[
     [Step, Tensor, list[Tensor], "Tensor | None", int], tuple[Tensor, list[Tensor]]
 ]
-"""Runs a step over [time, batch, rows] from states, with lengths or None, and the size
-of an output."""
+"""Runs a step at each time. The arguments are the step, its input [time, batch, rows],
+the initial states, the lengths or None, and the size of an output. Returns the outputs
+and the final states."""
 
 
 def list_loop(

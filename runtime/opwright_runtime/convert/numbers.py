@@ -18,8 +18,8 @@ Run: TypeAlias = Callable[[Values], Values]
 
 # The sizes of unknown dimensions in each call: batch, time, others.
 _SIZES = ((3, 7, 4), (3, 7, 4), (2, 5, 4))
-# How tensors may lie, by their rank: with the batch first, with time first, or with one
-# size for all dimensions.
+# The shapes to try for a tensor of a rank: with the batch first, with time first, or
+# with one size for all dimensions.
 _LAYOUTS: tuple[Callable[[int, tuple[int, int, int]], tuple[int, ...]], ...] = (
     lambda rank, sizes: sizes,
     lambda rank, sizes: sizes if rank == 1 else (sizes[1], sizes[0], sizes[2]),
@@ -31,12 +31,12 @@ _INTEGERS = 2
 def draw(
     specs: Mapping[str, tf.TensorSpec], limits: Mapping[str, int], run: Run
 ) -> list[Values]:
-    """Inputs for three calls: equal for equal arguments.
+    """Inputs for three calls. The same arguments give the same inputs.
 
     Args:
         specs: the inputs by name.
         limits: integers of an input lie below its limit.
-        run: the model. It decides which dimensions are alike.
+        run: the model. The inputs have the first layout with which it runs.
     """
     calls: list[Values] = []
     for layout in _LAYOUTS:
@@ -131,7 +131,7 @@ def compare(
     A result that keeps state from call to call differs in the second one.
 
     Args:
-        source: the model that is right.
+        source: the reference model.
         result: the model to check.
         calls: the inputs of each call. The first call is made again after the second.
         tolerance: the largest difference that is accepted, for values up to 1.

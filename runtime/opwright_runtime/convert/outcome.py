@@ -10,7 +10,7 @@ from opwright_runtime.convert.rewrite import Found
 
 @dataclass(frozen=True)
 class Comparison:
-    """The numbers of the result, held against those of the source.
+    """The numbers of the result, compared with those of the source.
 
     Attributes:
         difference: the largest absolute difference of all outputs.

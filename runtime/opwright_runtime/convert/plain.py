@@ -190,8 +190,8 @@ def _time_major(layers: Layers, x: Tensor) -> Tensor:
 def _stacked(layers: Layers, state: Tensor) -> Tensor:
     """A state as [layers * directions, batch, size].
 
-    In a batch-major node the elements of a state have this order too: cuDNN reads them
-    so, whatever the shape says.
+    In a batch-major node the elements of a state have this order too, although its
+    shape is [batch, layers * directions, size], because cuDNN reads them so.
     """
     if layers.time_major:
         return state
@@ -205,10 +205,10 @@ def _wide(layers: Layers, tensor: Tensor) -> Tensor:
 
 
 def _checked_lengths(lengths: Tensor, time: Tensor) -> Tensor:
-    """The lengths. Others than the ops take are refused when the model runs.
+    """The lengths. Lengths that the ops refuse raise an error when the model runs.
 
-    An Assert would do, but it keeps other tools from inlining the function. The error
-    names the node.
+    It is the error of a gather, which names the node, and the node's name says what is
+    wrong. An Assert would keep other tools from inlining the function.
     """
     with tf.name_scope("sequence_lengths_must_lie_between_0_and_the_number_of_steps"):
         return tf.gather(tf.range(time + 1), lengths)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-# Type checkers take names imported `as` themselves, and by `*`, for public ones. mypy
-# does not read the sum of lists below.
+# Type checkers treat names that are imported `as` themselves, or by `*`, as public.
+# mypy does not read the sum of lists below.
 from opwright_runtime._internals import (
     TPUEmbeddingConfiguration as TPUEmbeddingConfiguration,
 )

@@ -68,7 +68,7 @@ def embedding_lookup(
 
     Returns:
         [samples, columns], float32: the features side by side, each as wide as its
-        table's dimension; `tf.split(embeddings, dimensions, axis=1)` parts them.
+        table's dimension; `tf.split(embeddings, dimensions, axis=1)` separates them.
         The result has no gradient. Training goes through `enqueue` instead.
 
     Raises:
@@ -112,8 +112,8 @@ def _find_at_once(
     """Looks up by a direct call of the native library. None: the op is needed.
 
     This avoids the overhead of running a TensorFlow op, which takes longer than a small
-    lookup. After a large lookup the overhead is greater, because the CPU caches no
-    longer contain TensorFlow's code and data.
+    lookup. After a large lookup the overhead is greater, because rows have replaced
+    TensorFlow's code and data in the CPU caches.
 
     Raises:
         Exception: an argument is no eager tensor, or something else is unusual.

@@ -401,7 +401,7 @@ class FrequencyEstimator(EmbeddingOptimizer):
     Args:
         step: a function that returns the number of the current step, which reaches the
             engine in the place of a learning rate.
-        tau: how fast an estimate follows, between 0 and 1.
+        tau: weight of a new observation in the estimate, between 0 and 1.
         max_delta: the upper limit of the steps of one observation.
         outlier_threshold: an observation that is more than this many times the estimate
             replaces the estimate.
@@ -444,7 +444,8 @@ class ProximalYogi(EmbeddingOptimizer):
         l1: strength of L1 regularization.
         l2: strength of L2 regularization.
         beta1: decay of the mean of gradients.
-        beta2: how fast the mean of squared gradients follows, as 1 - beta2.
+        beta2: a step changes the mean of squared gradients by 1 - beta2 times the
+            squared gradient, up or down.
         epsilon: added to the root.
         initial_accumulator_value: what the squared gradients' mean starts with.
         common: as `Common` describes.
@@ -474,7 +475,7 @@ class Lion(EmbeddingOptimizer):
 
     Args:
         learning_rate: constant, or a function that returns it.
-        beta1: weight of the momentum against the gradient in an update.
+        beta1: weight of the momentum in an update; the gradient has weight 1 - beta1.
         beta2: decay of the momentum.
         use_non_lazy_lion: whether rows without a gradient are updated, too.
         common: as `Common` describes.

@@ -16,7 +16,7 @@ _thread = threading.local()
 
 @contextmanager
 def embedding_step() -> Iterator[None]:
-    """Makes one step of several calls: if one of them fails, all are undone.
+    """Combines several calls into one step: if one of them fails, all are undone.
 
     If one call of a `tf.function` or session fails, what it began with TPU embeddings
     is undone without this. Some steps consist of several calls: they enqueue in one

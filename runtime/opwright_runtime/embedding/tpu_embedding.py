@@ -69,8 +69,8 @@ def __init__(  # noqa: N807
     adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
     if isinstance(self._strategy.extended, Host):
-        # With the whole strategy, TPUEmbedding would enqueue for the replicas of all
-        # hosts. This process only has batches of its own replica.
+        # With the strategy of all hosts, TPUEmbedding would enqueue for all their
+        # replicas. This process only has batches of its own replica.
         self._strategy = OneHost(self._strategy)
 
 
@@ -171,7 +171,7 @@ def _replicas_meet(self: TPUEmbedding) -> bool:
 
 
 def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
-    """Refuses a call that is for one core, if it is outside any one core's program.
+    """Refuses a call for one core that is made outside the program of a core.
 
     A call with a name is checked when its function runs. Layers of Keras pass a name.
     Keras also calls them outside a core's program, to infer the shapes of outputs.

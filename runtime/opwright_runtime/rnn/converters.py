@@ -15,9 +15,9 @@ _SAVED_MODEL = "tf_saved_model"
 def converting(export: CodeType) -> bool:
     """Whether the current call is traced for a converter.
 
-    TensorFlow and Keras do not tell for what purpose a function is traced. If a
-    converter traces it, the converter's code is on the stack. A converter that receives
-    a finished graph is not found.
+    TensorFlow and Keras do not say why a function is traced. If a converter traces it,
+    the converter's code is on the stack. A converter that receives a finished graph is
+    not detected.
 
     Args:
         export: the code of Keras's `Model.export`.

@@ -225,10 +225,10 @@ REPLACEMENTS: dict[KerasObject, KerasObject] = {
 
 @contextmanager
 def recorded_as_ops(model: KerasObject) -> Iterator[None]:
-    """Within it, a graph has one op for each recurrent layer of a model.
+    """A context in which a traced graph has one op for each recurrent layer of a model.
 
-    Layers of Keras are changed while it lasts. A layer that the kernels cannot run, and
-    any other class of layer, keeps its loop.
+    Until the context ends, layers of Keras have the classes of `opwright.keras`. A
+    layer that the kernels cannot run, and any other class of layer, keeps its loop.
     """
     global _always
     layers = [layer for layer in model._flatten_layers() if type(layer) in REPLACEMENTS]

@@ -42,11 +42,12 @@ def params_from_keras(layers: object) -> PackedParams:
     Args:
         layers: a layer, or a sequence of layers, each of which reads the output of the
             one before. They are LSTM, GRU or SimpleRNN, alone or in a Bidirectional, or
-            CuDNNLSTM and CuDNNGRU of tf_keras. All are of one kind, with as many units,
-            and all are bidirectional or none is. Activations are the op's: tanh and
-            sigmoid, for SimpleRNN tanh or relu. A GRU has `reset_after=True`, a
-            Bidirectional `merge_mode="concat"`, a layer alone `go_backwards=False`. All
-            but the last have `return_sequences=True`. All are built.
+            CuDNNLSTM and CuDNNGRU of tf_keras. All are of one kind, with the same
+            number of units, and all are bidirectional or none is. Activations are the
+            op's: tanh and sigmoid, for SimpleRNN tanh or relu. A GRU has
+            `reset_after=True`, a Bidirectional `merge_mode="concat"`, a layer alone
+            `go_backwards=False`. All but the last have `return_sequences=True`. All are
+            built.
 
     Returns:
         The vector and the options that go with it. The only bias of a cell becomes its

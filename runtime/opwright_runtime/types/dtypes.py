@@ -212,8 +212,8 @@ DTypeLike: TypeAlias = TensorFlowDType | np.dtype[Any] | type[np.generic] | str
 AnyDTypeLike: TypeAlias = type[TType] | DTypeLike
 """A dtype given in any way."""
 
-# The keys are object ids, because hashing a tf.DType would take longer than all else
-# that opwright does in a call.
+# The keys are object ids, because hashing a tf.DType would take longer than the rest of
+# opwright's code for a call.
 _BY_ID: dict[int, tf.DType] = {
     id(key): cls.dtype
     for cls in DTYPES.values()
