@@ -70,7 +70,7 @@ def register_gradients(package: str, module: str) -> None:
     """Imports the module that registers the gradients of a package's ops.
 
     Raises:
-        ImportError: there is none.
+        ImportError: there is no such module.
     """
     import_module(module, package)
 

@@ -58,8 +58,9 @@ class Exchange {
     return DoAllToAll(channel, number, out, in);
   }
 
-  // Runs a task that may wait for other hosts. The task has its own thread. A thread of a pool
-  // that answers other hosts could make two hosts wait for each other.
+  // Runs a task that may wait for other hosts. The task has its own thread. In a pool that also
+  // answers other hosts, waiting tasks could take all threads, and two hosts could wait for
+  // each other.
   virtual void RunTask(std::function<void()> task) = 0;
 
   // The number of bytes and of messages that this host has sent so far.

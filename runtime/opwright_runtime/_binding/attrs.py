@@ -70,7 +70,7 @@ class AttrInfo:
         """`value` of an attr that this TensorFlow lacks: only the default is allowed.
 
         Raises:
-            BadValueError: it is not.
+            BadValueError: `value` is not the default.
         """
         if value == self.default:
             return value
@@ -240,7 +240,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     """`value` normalised, and within the attr's allowed values and minimum.
 
     Raises:
-        BadValueError: it is not.
+        BadValueError: `value` is of another kind, or is not allowed.
     """
     if attr.absent_until is not None:
         return attr.left(value)

@@ -160,7 +160,7 @@ def registry(
         """The class of the op called `name`, `Namespace>Op` included.
 
         Raises:
-            OpUnknownError: there is none.
+            OpUnknownError: there is no class of that name.
         """
         try:
             module, cls = ops[name]

@@ -283,7 +283,7 @@ def require_ops(graph: GraphDef) -> None:
     """Checks that all ops are registered here.
 
     Raises:
-        ConvertError: one is not.
+        ConvertError: an op is not registered.
     """
     functions = {function.signature.name for function in graph.library.function}
     for body in bodies(graph):

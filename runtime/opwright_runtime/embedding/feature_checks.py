@@ -1,4 +1,4 @@
-"""Checks of the arguments of a TPUEmbedding. Their errors name the wrong table.
+"""Checks of the arguments of a TPUEmbedding. Their errors name the table at fault.
 
 TensorFlow accepts a class in place of an object. It then fails later, with an error
 that does not name the table.

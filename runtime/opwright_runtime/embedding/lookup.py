@@ -116,7 +116,8 @@ def _find_at_once(
     TensorFlow's code and data in the CPU caches.
 
     Raises:
-        Exception: an argument is no eager tensor, or something else is unusual.
+        Exception: the arguments cannot be passed directly, for example because one is
+            not an eager tensor. The class depends on the cause.
     """
     handle = context.context()._handle
     executor = pywrap_tfe.TFE_ContextGetExecutorForThread(handle)

@@ -35,7 +35,7 @@ class GraphFunction(Protocol):
 
 if TYPE_CHECKING:
     # TensorFlow's stubs declare a concrete function without members. Without stubs mypy
-    # reads it as Any, which accepts every callable; `_tensorflow` has another class.
+    # reads it as Any, which accepts every callable. `_tensorflow` has a class for mypy.
     MYPY = False
     if not MYPY:
         ConcreteFunction: TypeAlias = (  # pyright: ignore

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         def __hash__(self) -> int: ...
 
     # mypy reads TensorFlow as Any where it has no stubs, and a class derived from Any
-    # is compatible with any type. `_tensorflow` has another class for that case.
+    # is compatible with any type. `_tensorflow` has a class for mypy to use then.
     MYPY = False
     if MYPY:
         from opwright_runtime.types._tensorflow import Tensor

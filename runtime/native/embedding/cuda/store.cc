@@ -546,7 +546,7 @@ class Store : public TableStore {
     return Explain(errors, ids_seen, "step " + Text(first), lost);
   }
 
-  // Returns an error that names the wrong argument, the call `what` to which it belongs, and
+  // Returns an error that names the argument at fault, the call `what` to which it belongs, and
   // the outcome.
   Status Explain(const DeviceErrors& errors, bool ids_seen, std::string what,
                  const std::string& outcome) const {
