@@ -61,7 +61,8 @@ class Index:
             exact = [*called, *named]
         else:
             # A query such as "repeat" has better answers than the ops of which
-            # tf.repeat is composed. These only rank first if there is a single op.
+            # tf.repeat is composed. The op of a function ranks first only if the
+            # function is a single op.
             exact = [*named, *called] if len(called) == 1 else named
         scores: dict[str, float] = {}
         for asked in self._expressions.readings(query):
