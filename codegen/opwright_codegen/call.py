@@ -7,6 +7,7 @@ from typing import cast
 
 from opwright_codegen import literals, naming
 from opwright_codegen.model import Arg, Attr, Op, Role
+from opwright_codegen.requirements import Requirements
 from opwright_codegen.types import (
     AS_BOOL,
     AS_DTYPE,
@@ -51,8 +52,29 @@ def converters(op: Op) -> Iterator[str]:
             yield DTYPE
 
 
-def integers_condition(op: Op, *, by_function: bool) -> str:
-    """The condition for a fast path that truncates no number. It begins with `and`.
+def fast_path_condition(op: Op, required: Requirements, *, by_function: bool) -> str:
+    """The condition for a fast path. It begins with `and`.
+
+    The fast path truncates no number, and TensorFlow gets no argument that ends the
+    process.
+    """
+    condition = _integers_condition(op, by_function=by_function)
+    if required.condition:
+        condition += f" and _holds({', '.join(_given(op, required, by_function))})"
+    return condition
+
+
+def _given(op: Op, required: Requirements, by_function: bool) -> Iterator[str]:
+    """The arguments of `_holds`."""
+    for one in required.parameters:
+        if isinstance(one, Attr):
+            yield _value(op, one, by_function=by_function)
+        else:
+            yield naming.argument(one.name)
+
+
+def _integers_condition(op: Op, *, by_function: bool) -> str:
+    """The condition for a fast path that truncates no number.
 
     Tensors and the usual integers are recognized by their types, without a call. For
     all other arguments a function of the runtime checks the values.
@@ -74,7 +96,7 @@ def _within(dtype: DTypeName, name: str) -> str:
 
 
 def narrowing(op: Op) -> Iterator[str]:
-    """The runtime's names that the result of `integers_condition` uses."""
+    """The runtime's names that `_integers_condition` uses."""
     for dtype, args in _narrowed(op):
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)

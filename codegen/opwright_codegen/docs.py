@@ -141,7 +141,7 @@ def create(op: Op) -> str:
         [
             ("Args", [scope, *_needed(op), *options, *keywords]),
             ("Returns", _outputs(op) if op.summary is not None else []),
-            ("Raises", [_REFUSED]),
+            ("Raises", [_refused(op)]),
         ],
         op.example,
     )
@@ -171,7 +171,7 @@ def function(op: Op) -> str:
         [
             ("Args", [*_needed(op), *keywords, name]),
             ("Returns", _returned(op)),
-            ("Raises", [_REFUSED]),
+            ("Raises", [_refused(op)]),
         ],
         op.example,
     )
@@ -212,7 +212,18 @@ def renamed(doc: str, names: Mapping[str, str]) -> str:
     return re.sub(r"(?m)^ +\w+: |`[^`]+`", rename, doc)
 
 
-_REFUSED = _Entry("OpError", doc="the op refuses an argument.")
+def _refused(op: Op) -> _Entry:
+    """What the op raises. Spaces in its conditions do not wrap lines if they fit."""
+    doc = "the op refuses an argument."
+    if op.requires:
+        doc += f" The call needs {_listed(op.requires)}."
+    return _Entry("OpError", doc=doc)
+
+
+def _listed(conditions: Sequence[str]) -> str:
+    texts = (" ".join(text.split()) for text in conditions)
+    fixed = (t.replace(" ", _FIXED) if len(t) <= _SHORT else t for t in texts)
+    return ", ".join(f"`{text}`" for text in fixed)
 
 
 def _said(op: Op) -> Iterator[str]:

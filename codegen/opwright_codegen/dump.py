@@ -39,6 +39,9 @@ def dump(op: Op) -> str:
     if op.truncated:
         table = {name: str(dtype) for name, dtype in op.truncated}
         lines.append(f"truncated: {_inline(table)}")
+    if op.requires:
+        lines.append("requires:")
+        lines += [f"  - {_inline(text)}" for text in op.requires]
     if op.gradient_of is not None:
         lines.append(f"gradient_of: {_inline(op.gradient_of)}")
     if op.kernels:
@@ -158,6 +161,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         check_with=written.check_with,
         unchecked=written.unchecked,
         truncated=written.truncated,
+        requires=written.requires,
         gradient_of=written.gradient_of,
         kernels=written.kernels,
         tpu_only=written.tpu_only,

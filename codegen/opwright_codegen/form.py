@@ -27,6 +27,7 @@ ABOVE: Final = (
     "check_with",
     "unchecked",
     "truncated",
+    "requires",
     "gradient_of",
     "kernels",
     "tpu_only",

@@ -48,6 +48,7 @@ DECISIVE = (
     "nodes",
     "problems",
     "raw_ops",
+    "requirements",
     "rules",
     "shapes",
     "signature",
@@ -57,8 +58,8 @@ DECISIVE = (
     "values",
     "view",
 )
-#: The modules of `opwright_notation` that decide it. They read shapes.
-NOTATION = ("functions", "sizes", "syntax")
+#: The modules of `opwright_notation` that decide it. They read shapes and conditions.
+NOTATION = ("conditions", "functions", "sizes", "syntax")
 #: Modules of opwright without ops, each with the module of the runtime whose names it
 #: exports.
 _MODULES = {

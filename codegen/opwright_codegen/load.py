@@ -247,6 +247,7 @@ class _OpReader(ValueReader):
         if not self.problems:
             rules.check_names(self, op, top, args, (*attrs, *options))
             rules.check_truncated(self, op, top.at("truncated"))
+            rules.check_requires(self, op, top.at("requires"))
         return op
 
     # These methods read keys of the op. They return them by the names of the model's
@@ -283,6 +284,7 @@ class _OpReader(ValueReader):
             "check_with": top.take("check_with", self.check_with) or (),
             "unchecked": top.take("unchecked", self.filled),
             "truncated": top.take("truncated", self.truncated) or (),
+            "requires": top.take("requires", self.many(self.filled)) or (),
         }
 
     def facts(self, top: Mapping) -> dict[str, Any]:

@@ -176,6 +176,8 @@ class Op:
     `check_with`: values of attrs or inputs with which a test checks the op's shapes.
     `unchecked`: why a test cannot check the op's shapes.
     `truncated`: for an input or attr, the dtype to which kernels truncate its integers.
+    `requires`: conditions without which a call may end the process, as
+    `opwright_notation.conditions` reads them.
     """
 
     name: str
@@ -197,6 +199,7 @@ class Op:
     check_with: tuple[tuple[str, tuple[Plain, ...]], ...] = ()
     unchecked: str | None = None
     truncated: tuple[tuple[str, DTypeName], ...] = ()
+    requires: tuple[str, ...] = ()
     gradient_of: str | None = None
     kernels: tuple[tuple[str, str], ...] = ()
     tpu_only: str | None = None

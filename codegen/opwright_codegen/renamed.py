@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from opwright_codegen import prose
 from opwright_codegen.model import Arg, Attr, Op
+from opwright_notation import conditions, syntax
 
 
 def find(written: Op, facts: Op) -> dict[str, str]:
@@ -40,6 +42,12 @@ def apply(op: Op, names: Mapping[str, str]) -> Op:
             return text
         return pattern.sub(lambda found: names[found[0]], text)
 
+    def condition(text: str) -> str:
+        node = conditions.read(text)
+        for each in syntax.named_parts(node):
+            each.id = names.get(each.id, each.id)
+        return ast.unparse(node)
+
     def said(text: str | None) -> str | None:
         if text is None or prose.digest(text) in op.imported_text:
             return text
@@ -66,6 +74,7 @@ def apply(op: Op, names: Mapping[str, str]) -> Op:
         description=said(op.description),
         check_with=tuple((names.get(name, name), v) for name, v in op.check_with),
         truncated=tuple((names.get(name, name), d) for name, d in op.truncated),
+        requires=tuple(condition(text) for text in op.requires),
     )
 
 

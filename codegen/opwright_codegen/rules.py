@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from opwright_codegen import naming, shapes
+from opwright_codegen import naming, requirements, shapes
 from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
@@ -162,6 +162,15 @@ def check_truncated(reader: Reader, op: Op, node: yaml.Node) -> None:
             reader.problem(node, f"{what} which is a list or a reference")
         if dtype not in BOUNDS:
             reader.problem(node, f"{what} with {dtype}; give {' or '.join(BOUNDS)}")
+
+
+def check_requires(reader: Reader, op: Op, node: yaml.Node) -> None:
+    if isinstance(node, yaml.SequenceNode) and not node.value and not op.requires:
+        reader.problem(node, "'requires' is empty; leave the key out instead")
+    for misread in requirements.read(op):
+        assert isinstance(node, yaml.SequenceNode)
+        place = node.value[misread.index]
+        reader.problem_within(place, misread.offset, f"'requires': {misread.message}")
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

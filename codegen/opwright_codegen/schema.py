@@ -155,6 +155,11 @@ def _op() -> Schema:
             {"type": "object", "additionalProperties": {"enum": sorted(BOUNDS)}},
             "By hand: by input or attr, the dtype that kernels truncate integers to.",
         ),
+        requires=_described(
+            {"type": "array", "items": _TEXT, "minItems": 1},
+            "By hand: conditions without which a call may end the process:"
+            " rank(input) == 4.",
+        ),
         **_facts(),
         **_parts(),
     )

@@ -204,8 +204,17 @@ BINDING: Final = frozenset(
     }
     | {"graphs", "new"}
 )
+#: The functions of the runtime that conditions of calls use.
+HELPERS: Final = frozenset(
+    {"all_finite", "are_held", "ceildiv", "contents_of", "dims_of", "dtype_name"}
+    | {"dtype_of", "elements_of", "has_room", "is_batched", "is_permutation"}
+    | {"is_rising", "least_of", "most_of", "positives_of", "product_of", "rank_of"}
+    | {"ranks_of", "results_of", "shapes_of", "sizes_of", "tensors_of", "text_of"}
+    | {"value_of"}
+)
+
 #: The names besides types that only some files of ops import from the runtime.
-BINDING_OF_SOME: Final = frozenset(
+BINDING_OF_SOME: Final = HELPERS | frozenset(
     {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
     | {"fit_pair", "fit_together", "fits"}
 )

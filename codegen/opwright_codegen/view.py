@@ -8,9 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
-from opwright_codegen import annotate, call, docs, literals, naming, shapes
-from opwright_codegen.model import Attr, Op, TensorValue
+from opwright_codegen import (
+    annotate,
+    call,
+    docs,
+    literals,
+    naming,
+    requirements,
+    shapes,
+)
+from opwright_codegen.model import Arg, Attr, Op, TensorValue
 from opwright_codegen.problems import one_line
 from opwright_codegen.signature import Field, Signature, signatures
 from opwright_codegen.types import (
@@ -70,6 +79,10 @@ class OpView:
     messages: tuple[tuple[str, str], ...]
     #: Inputs and attrs that kernels truncate, and the dtypes to which they do.
     truncated: tuple[tuple[str, str], ...]
+    #: The conditions of calls, and the function for them: its parameters and result.
+    requires: tuple[str, ...]
+    holds_parameters: tuple[str, ...]
+    holds_condition: str
     #: The op, attrs and values that the oldest supported TensorFlow lacks, with the
     #: version that added each.
     since: tuple[tuple[str, str], ...]
@@ -83,10 +96,10 @@ class OpView:
     #: fails.
     fast_path_args: tuple[str, ...]
     fallback_attrs: str
-    #: The condition on the inputs for using the fast path. It begins with `and`.
-    integers_condition: str
+    #: The condition on the arguments for using the fast path. It begins with `and`.
+    fast_path_condition: str
     #: The same three values for the op's function.
-    function_integers_condition: str
+    function_fast_path_condition: str
     function_fast_path_args: tuple[str, ...]
     function_fallback_attrs: str
     operands: str
@@ -186,6 +199,7 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
     options = _options(op)
     signature, overloads = signatures(op, variables, function_variables)
     several = len(outputs) > 1
+    required = requirements.in_python(op)
     return OpView(
         source=_relative(op.source),
         op_name=op.name,
@@ -229,18 +243,25 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         truncated=op.truncated,
+        requires=tuple(" ".join(text.split()) for text in op.requires),
+        holds_parameters=tuple(map(_parameter, required.parameters)),
+        holds_condition=required.condition,
         since=tuple(_since(op)),
         schema=tuple(_schema(op)) if states_schema else (),
         overloads=overloads,
         signature=signature,
-        converters=frozenset((*call.converters(op), *call.narrowing(op))),
+        converters=frozenset(
+            (*call.converters(op), *call.narrowing(op), *required.helpers)
+        ),
         fast_path_args=(
             *call.operands(op),
             *call.fast_path_attrs(op, by_function=False),
         ),
         fallback_attrs=call.fallback_attrs(op, by_function=False),
-        integers_condition=call.integers_condition(op, by_function=False),
-        function_integers_condition=call.integers_condition(op, by_function=True),
+        fast_path_condition=call.fast_path_condition(op, required, by_function=False),
+        function_fast_path_condition=call.fast_path_condition(
+            op, required, by_function=True
+        ),
         function_fast_path_args=(
             *call.operands(op),
             *call.fast_path_attrs(op, by_function=True),
@@ -290,6 +311,25 @@ def _options(op: Op) -> tuple[Field, ...]:
         )
         for attr in op.options
     )
+
+
+#: The types of attrs as parameters of `_holds`; others are of type object.
+_PARAMETERS: Final = {
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "list(int)": "Sequence[int]",
+    "list(float)": "Sequence[float]",
+}
+
+
+def _parameter(one: Arg | Attr) -> str:
+    """A parameter of `_holds`."""
+    kind = "object"
+    if isinstance(one, Attr):
+        kind = "Sequence[object]" if one.kind.is_list else "object"
+        kind = _PARAMETERS.get(str(one.kind), kind)
+    return f"{requirements.parameter(one.name)}: {kind}"
 
 
 def _relative(source: str) -> str:

@@ -183,4 +183,6 @@ def _errors(op: Op) -> Iterator[tuple[str, str]]:
     if op.options:
         yield "OpOptionError", "an option is of another kind, or none of those allowed"
     yield "OpKernelError", "no kernel here serves the device and the dtypes"
+    if any("memory(" in condition for condition in op.requires):
+        yield "OpMemoryError", "the result would take more memory than is free"
     yield "OpExecutionError", "anything else that the kernel refuses, in its words"

@@ -74,14 +74,16 @@ def rows_in(node: ast.expr) -> Iterator[ast.expr]:
 
 def names_in(node: ast.expr) -> list[str]:
     """The names in an expression, except those of functions."""
+    return list(dict.fromkeys(each.id for each in named_parts(node)))
+
+
+def named_parts(node: ast.expr) -> list[ast.Name]:
+    """The parts of an expression that are names, except those of functions."""
     parts = list(ast.walk(node))
     called = {id(each.func) for each in parts if isinstance(each, ast.Call)}
-    names = [
-        each.id
-        for each in parts
-        if isinstance(each, ast.Name) and id(each) not in called
+    return [
+        each for each in parts if isinstance(each, ast.Name) and id(each) not in called
     ]
-    return list(dict.fromkeys(names))
 
 
 def names_itself(name: str, shape: ast.expr | None) -> bool:

@@ -46,6 +46,7 @@ from tensorflow.python.ops import control_flow_ops as _control_flow
 from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import control_flow_v2_func_graphs as _branch_graphs
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.ops import resource_variable_ops as _resource_variables
 from tensorflow.python.tpu import tpu_embedding_v2 as _tpu_embedding_v2
 from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
 from tensorflow.python.tpu import tpu_replication as _tpu_replication
@@ -93,6 +94,7 @@ in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
+resource_variable: Any = _resource_variables.BaseResourceVariable
 CompositeTensor: Any = _composite_tensor.CompositeTensor
 
 # Every eager call of a generated class uses these names, so they have to be fast.

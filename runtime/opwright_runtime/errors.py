@@ -22,6 +22,7 @@ __all__ = [
     "OpGradientError",
     "OpInputError",
     "OpKernelError",
+    "OpMemoryError",
     "OpModeError",
     "OpOptionError",
     "OpRemovedError",
@@ -77,6 +78,10 @@ class OpAttrError(OpError, ValueError, TypeError):
 
 class OpOptionError(OpAttrError):
     """An option has a value that the op refuses."""
+
+
+class OpMemoryError(OpError, RuntimeError):
+    """The result of the call would take more memory than is free."""
 
 
 class OpModeError(OpError, RuntimeError):

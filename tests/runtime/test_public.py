@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 # fmt: off
 ERRORS = {
     "OpAttrError", "OpChangedError", "OpError", "OpExecutionError", "OpGradientError",
-    "OpInputError", "OpKernelError", "OpModeError", "OpOptionError", "OpRemovedError",
-    "OpUnknownError",
+    "OpInputError", "OpKernelError", "OpMemoryError", "OpModeError", "OpOptionError",
+    "OpRemovedError", "OpUnknownError",
 }
 DTYPES = {
     "TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32",

@@ -352,6 +352,7 @@ def test_create_error_of_user_object_passes(run):
         (OpModeError, (OpError, RuntimeError)),
         (OpRemovedError, (OpError, NotImplementedError)),
         (OpKernelError, (OpError, NotImplementedError)),
+        (opwright.OpMemoryError, (OpError, RuntimeError)),
         (OpUnknownError, (OpError, LookupError)),
         (OpExecutionError, (OpError, RuntimeError)),
     ],

@@ -228,6 +228,23 @@ def whole(attr: AttrInfo, value: Any) -> Any:
     return value
 
 
+def plain(kind: str, value: object) -> object:
+    """An attr's value as shapes and conditions use it; None for other values."""
+    try:
+        value = normalised(kind, value)
+    except BadValueError:
+        return None
+    if isinstance(value, tuple) and kind.startswith("list("):
+        return tuple(plain(element(kind), one) for one in value)
+    if isinstance(value, tf.TensorShape):
+        return None if value.rank is None else tuple(value.as_list())
+    if isinstance(value, tf.DType):
+        return value.name
+    if isinstance(value, bytes):
+        value = _text(value)
+    return value if isinstance(value, (bool, int, float, str)) else None
+
+
 def _word(kind: str) -> str:
     try:
         _NORMALISE[kind](object())

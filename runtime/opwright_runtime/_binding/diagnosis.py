@@ -429,7 +429,9 @@ class _FailedCall:
         labels: dict[str, str] = {}
         for attr in (*info.attrs, *info.absent.values()):
             value = self.attrs.get(attr.name, attr.default)
-            attrs[attr.name] = None if value is None else _plain(attr.kind, value)
+            attrs[attr.name] = (
+                None if value is None else attr_values.plain(attr.kind, value)
+            )
             labels[attr.name] = attr.python_name
         values: dict[str, object] = {}
         names = [arg.name for arg in info.inputs]
@@ -543,22 +545,6 @@ def _integers(value: object) -> object:
 
 def _nested(value: object) -> object:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
-
-
-def _plain(kind: str, value: object) -> object:
-    """An attr's value in the form that shapes use; None for other values."""
-    if isinstance(value, (list, tuple)) and kind.startswith("list("):
-        element = kind.removeprefix("list(").removesuffix(")")
-        return tuple(_plain(element, one) for one in value)
-    try:
-        value = attr_values.normalised(kind, value)
-    except attr_values.BadValueError:
-        return None
-    if isinstance(value, tf.TensorShape):
-        return None if value.rank is None else tuple(value.as_list())
-    if isinstance(value, tf.DType):
-        return value.name
-    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _field_meant(value: Any) -> str | None:

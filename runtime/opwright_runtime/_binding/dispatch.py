@@ -152,8 +152,20 @@ def _run(
         # The fast path would truncate numbers that do not fit their dtypes, so all
         # inputs are converted first.
         tensors = convert.tensors(info, inputs, eager=True)
+        if info.requires:
+            _check(info, tensors, values, eager=True)
         done = _run_fast(info, tensors, values)
         return _run_slowly(info, tensors, values) if done is None else done
+
+
+def _check(
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], *, eager: bool
+) -> None:
+    """Refuses arguments that can end the process."""
+    # It is imported here because few calls need it.
+    from opwright_runtime._binding import requirements
+
+    requirements.check(info, tensors, attrs, eager=eager)
 
 
 def _run_fast(
@@ -211,6 +223,8 @@ def _add(
     flat, inferred = _symbolic(info, graph, inputs)
     is_current = scope.graph is None or graph is ops.get_default_graph()
     if flat is not None and scope.plain and is_current and not info.has_ref:
+        if info.requires:
+            _check(info, inputs, attrs, eager=False)
         operation = _create(info, graph, name, flat, inferred, attrs)
     else:
         operation = _create_within(info, scope, graph, name, inputs, attrs)
@@ -283,6 +297,8 @@ def _create_within(
         # Conversion adds constants and captures, whose names begin with the op's name.
         name = stack.enter_context(graph.name_scope(name))
         tensors = convert.tensors(info, inputs, eager=False)
+        if info.requires:
+            _check(info, tensors, attrs, eager=False)
         flat, inferred = convert.flattened(info, tensors)
         # The flat list may be longer than the list of arguments. TensorFlow's own
         # builder pairs the two in the same way.

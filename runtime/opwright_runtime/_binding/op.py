@@ -51,6 +51,7 @@ class Op:
     MESSAGES: ClassVar[Mapping[str, str]] = {}
     SHAPES: ClassVar[Mapping[str, str]] = {}
     TRUNCATED: ClassVar[Mapping[str, str]] = {}
+    REQUIRES: ClassVar[tuple[str, ...]] = ()
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
     SCHEMA: ClassVar[Mapping[str, str]] = {}
@@ -261,6 +262,7 @@ class Op:
                 cls.NATIVE,
                 cls.SHAPES,
                 cls.TRUNCATED,
+                cls.REQUIRES,
                 cls.SINCE,
                 defaults=cls.Options._defaults() if hasattr(cls, "Options") else {},
             )

@@ -64,6 +64,8 @@ class OpInfo:
     """Devices that opwright's own library has kernels for."""
     shapes: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Shapes by the OpDef's argument names, as `opwright_notation` evaluates them."""
+    requires: tuple[str, ...] = ()
+    """Conditions of calls, as `opwright_notation.conditions` reads them."""
     absent: Mapping[str, AttrInfo] = field(default_factory=dict, hash=False)
     """Attrs that the class has and this TensorFlow, which is older, lacks."""
 
@@ -146,6 +148,7 @@ def read_op_info(
     native: tuple[str, ...],
     shapes: Mapping[str, str],
     truncated: Mapping[str, str],
+    requires: tuple[str, ...],
     since: Mapping[str, str],
     defaults: Mapping[str, object],
 ) -> OpInfo:
@@ -158,6 +161,7 @@ def read_op_info(
         native: the devices for which opwright's own library has kernels.
         shapes: shapes of arguments, as expressions of `opwright_notation`.
         truncated: by name of an input or attr, the dtype to which kernels truncate it.
+        requires: conditions of calls, as expressions of `opwright_notation`.
         since: versions of TensorFlow that added the op, an attr, or `attr=value`.
         defaults: defaults of optional attrs, by their Python names.
 
@@ -224,6 +228,7 @@ def read_op_info(
         ),
         native=native,
         shapes=shapes,
+        requires=requires,
         absent=_absent(python_names, since, defaults, {a.name for a in op_def.attr}),
     )
 

@@ -1,0 +1,441 @@
+"""Reads the conditions of an op (`requires`), checks them, and writes them in Python.
+
+`opwright_notation.conditions` reads a condition as an expression. This module checks
+the names and kinds in it. An op's class contains the text. Its module contains a
+function for the same conditions, which calls evaluate before TensorFlow's fast path.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Final
+
+from opwright_codegen import naming
+from opwright_codegen.model import Arg, Attr, Op
+from opwright_codegen.nodes import did_you_mean, repr_short
+from opwright_codegen.types import HELPERS
+from opwright_notation import conditions, syntax
+from opwright_notation.conditions import HOLDS, MEMORY, PROPERTIES, SHARED
+from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
+from opwright_notation.syntax import ShapeError
+
+#: Kinds of attrs. Other lists are rows, and all other attrs are flags.
+_KIND_OF_ATTR: Final = {
+    "int": Kind.SIZE,
+    "float": Kind.SIZE,
+    "shape": Kind.ROW,
+    "list(shape)": Kind.ROWS,
+}
+#: Kinds of attrs whose values need a function of the runtime to be compared.
+_CONVERTED: Final = {
+    "string": "text_of",
+    "type": "dtype_name",
+    "shape": "dims_of",
+    "list(shape)": "shapes_of",
+}
+#: Properties of the values in an attr, with the kinds to which they apply.
+_OF_ATTRS: Final = {
+    "least": (Kind.ROW,),
+    "most": (Kind.ROW,),
+    "finite": (Kind.ROW, Kind.SIZE),
+    "positives": (Kind.ROW,),
+    "ranks": (Kind.ROWS,),
+}
+
+
+_ATTRS_ONLY: Final = {
+    "positives": "a list of numbers",
+    "ranks": "a list of shapes",
+    "results": "functions",
+}
+
+
+@dataclass(frozen=True)
+class Misread:
+    """A mistake in the condition at `index`, at an offset in its text."""
+
+    index: int
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The conditions of an op as Python.
+
+    Attributes:
+        parameters: the inputs and attrs that the function takes, in their order.
+        condition: the expression; "" for an op without conditions.
+        helpers: the runtime's names that it uses.
+    """
+
+    parameters: tuple[Arg | Attr, ...] = ()
+    condition: str = ""
+    helpers: frozenset[str] = field(default_factory=frozenset)
+
+
+def read(op: Op) -> list[Misread]:
+    """The mistakes in the conditions of `op`."""
+    problems: list[Misread] = []
+    for index, text in enumerate(op.requires):
+        try:
+            _Check(op).condition(conditions.read(text))
+        except ShapeError as error:
+            problems.append(Misread(index, error.offset, str(error)))
+    return problems
+
+
+def in_python(op: Op) -> Requirements:
+    """The conditions of `op`, which have no mistakes, as one expression."""
+    if not op.requires:
+        return Requirements()
+    writer = _Writer(op)
+    parts = [writer.condition(conditions.parsed(text)) for text in op.requires]
+    used = [*op.inputs, *op.given]
+    return Requirements(
+        tuple(each for each in used if each.name in writer.used),
+        " and ".join(parts),
+        frozenset(writer.helpers),
+    )
+
+
+class _Check:
+    """Checks the names and kinds of one condition."""
+
+    def __init__(self, op: Op) -> None:
+        self.attrs = {attr.name: attr for attr in op.attrs}
+        self.inputs = {arg.name: arg for arg in op.inputs}
+
+    def condition(self, node: ast.expr) -> None:
+        self.kind(node)
+        if not syntax.names_in(node):
+            message = f"{ast.unparse(node)!r} is about no input and no attr"
+            raise ShapeError(node.col_offset, message)
+
+    def expect(self, node: ast.expr, *wanted: Kind) -> None:
+        kind = self.kind(node)
+        if kind not in wanted:
+            words = " or ".join(each.value for each in wanted)
+            message = f"{ast.unparse(node)!r} is {kind.value}, not {words}"
+            raise ShapeError(node.col_offset, message)
+
+    def kind(self, node: ast.expr) -> Kind:
+        match node:
+            case ast.Name():
+                return self.name(node)
+            case ast.Constant(value=str() | bool()):
+                return Kind.FLAG
+            case ast.Constant(value=int() | float()):
+                return Kind.SIZE
+            case ast.BinOp(op=ast.Pow(), left=ast.Constant(), right=ast.Constant()):
+                return Kind.SIZE
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                self.expect(node.left, Kind.SIZE)
+                self.expect(node.right, Kind.SIZE)
+                return Kind.SIZE
+            case ast.UnaryOp(op=ast.USub()):
+                self.expect(node.operand, Kind.SIZE)
+                return Kind.SIZE
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self.kind(operand)
+                return Kind.FLAG
+            case ast.BoolOp():
+                return self.flags(node.values)
+            case ast.Compare() if {*map(type, node.ops)} <= COMPARISONS.keys():
+                return self.flags((node.left, *node.comparators))
+            case ast.Tuple():
+                return self.flags(node.elts)
+            case ast.IfExp():
+                self.kind(node.test)
+                kind = self.kind(node.body)
+                self.expect(node.orelse, kind)
+                return kind
+            case ast.Subscript():
+                return self.part(node)
+            case ast.Call():
+                return self.call(node)
+        message = f"{ast.unparse(node)!r} has no meaning in a condition"
+        raise ShapeError(node.col_offset, message)
+
+    def flags(self, nodes: Iterable[ast.expr]) -> Kind:
+        for node in nodes:
+            self.kind(node)
+        return Kind.FLAG
+
+    def name(self, node: ast.Name) -> Kind:
+        attr = self.attrs.get(node.id)
+        if attr is not None:
+            other = Kind.ROW if attr.kind.is_list else Kind.FLAG
+            return _KIND_OF_ATTR.get(str(attr.kind), other)
+        if node.id in self.inputs:
+            some = "rank, elements, shape, value"
+            message = f"{node.id!r} is an input; name a property of it: {some}, ..."
+        else:
+            hint = did_you_mean(node.id, [*self.attrs, *self.inputs])
+            message = f"{node.id!r} is neither an attr nor an input{hint}"
+        raise ShapeError(node.col_offset, message)
+
+    def part(self, node: ast.Subscript) -> Kind:
+        kind = self.kind(node.value)
+        if kind not in (Kind.ROW, Kind.ROWS):
+            message = f"{ast.unparse(node.value)!r} is {kind.value}, without parts"
+            raise ShapeError(node.col_offset, message)
+        if isinstance(node.slice, ast.Slice):
+            for part in (node.slice.lower, node.slice.upper, node.slice.step):
+                if part is not None:
+                    self.expect(part, Kind.SIZE)
+            return kind
+        self.expect(node.slice, Kind.SIZE)
+        return Kind.SIZE if kind is Kind.ROW else Kind.ROW
+
+    def call(self, node: ast.Call) -> Kind:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        known = (*PROPERTIES, HOLDS, MEMORY, *SHARED)
+        if name not in known or node.keywords:
+            message = f"{ast.unparse(node)!r} calls no function of: {', '.join(known)}"
+            raise ShapeError(node.col_offset, message)
+        least = 2 if name in (HOLDS, MEMORY, "batched") else 1
+        if len(node.args) < least:
+            message = f"{name} takes at least {least} arguments, not {len(node.args)}"
+            raise ShapeError(node.col_offset, message)
+        if name == MEMORY:
+            self.dtype(node.args[0])
+            for size in node.args[1:]:
+                self.expect(size, Kind.SIZE, Kind.ROW)
+            return Kind.FLAG
+        if name == HOLDS:
+            for argument in node.args[:-1]:
+                self.handle(argument)
+            self.dtype(node.args[-1])
+            return Kind.FLAG
+        if name in PROPERTIES:
+            more = PROPERTIES[name].more
+            inputs, sizes = node.args[: len(node.args) - more], node.args[-more:]
+            for argument in inputs:
+                self.property(name, argument)
+            for argument in sizes if more else ():
+                self.expect(argument, Kind.SIZE)
+            return PROPERTIES[name].gives
+        return self.shared(node, name)
+
+    def shared(self, node: ast.Call, name: str) -> Kind:
+        """A function that shapes have, too."""
+        (*arguments,) = node.args
+        function = FUNCTIONS[name]
+        if len(arguments) != len(function.takes):
+            message = f"{name} takes {len(function.takes)} arguments, not"
+            raise ShapeError(node.col_offset, f"{message} {len(arguments)}")
+        for argument, parameter in zip(arguments, function.takes, strict=True):
+            is_list = isinstance(argument, ast.Name) and (
+                argument.id in self.inputs and self.inputs[argument.id].is_list
+            )
+            if name == "len" and (is_list or self.kind(argument) is Kind.ROWS):
+                continue
+            self.expect(argument, parameter.kind)
+        return function.gives
+
+    def property(self, name: str, argument: ast.expr) -> None:
+        named = argument.id if isinstance(argument, ast.Name) else ""
+        if named in self.inputs:
+            if name in _ATTRS_ONLY:
+                message = f"{name!r} is of {_ATTRS_ONLY[name]}, not of {named!r}"
+                raise ShapeError(argument.col_offset, message)
+            return
+        if name == "results":
+            if named not in self.attrs or self.attrs[named].kind != "func":
+                message = f"'results' is of functions, and {named!r} is none"
+                raise ShapeError(argument.col_offset, message)
+            return
+        kinds = _OF_ATTRS.get(name)
+        if kinds is None:
+            text = ast.unparse(argument)
+            hint = did_you_mean(text, self.inputs)
+            message = f"{name!r} is of inputs, and {text!r} is none{hint}"
+            raise ShapeError(argument.col_offset, message)
+        self.expect(argument, *kinds)
+
+    def handle(self, argument: ast.expr) -> None:
+        arg = self.inputs.get(argument.id) if isinstance(argument, ast.Name) else None
+        if arg is None or arg.dtype not in ("resource", "variant"):
+            message = f"'holds' is of handles, and {ast.unparse(argument)!r} is none"
+            raise ShapeError(argument.col_offset, message)
+
+    def dtype(self, node: ast.expr) -> None:
+        attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
+        if attr is not None and attr.kind == "type":
+            return
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return
+        message = f"{ast.unparse(node)!r} is no dtype: neither text nor an attr of type"
+        raise ShapeError(node.col_offset, message)
+
+
+#: The runtime's function for each property and each function of shapes.
+_PYTHON: Final = {
+    "rank": "rank_of",
+    "elements": "elements_of",
+    "shape": "sizes_of",
+    "value": "value_of",
+    "contents": "contents_of",
+    "least": "least_of",
+    "most": "most_of",
+    "finite": "all_finite",
+    "rising": "is_rising",
+    "permutation": "is_permutation",
+    "batched": "is_batched",
+    "dtype": "dtype_of",
+    "positives": "positives_of",
+    "ranks": "ranks_of",
+    "results": "results_of",
+    HOLDS: "are_held",
+    MEMORY: "has_room",
+    "prod": "product_of",
+    "ceildiv": "ceildiv",
+    "len": "len",
+    "sum": "sum",
+    "min": "min",
+    "max": "max",
+}
+
+
+class _Writer(ast.NodeTransformer):
+    """Writes conditions as expressions over a call's arguments.
+
+    `used`: the inputs and attrs that they need. `helpers`: names of the runtime.
+    """
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.attrs = {attr.name: attr for attr in op.attrs}
+        self.inputs = {arg.name: arg for arg in op.inputs}
+        self.used: set[str] = set()
+        self.helpers: set[str] = set()
+
+    def condition(self, node: ast.expr) -> str:
+        parts = node.values if _is_and(node) else [node]
+        return " and ".join(map(self.one, _with_all_handles(parts)))
+
+    def one(self, node: ast.expr) -> str:
+        lists = [
+            name
+            for name in conditions.inputs_in(node, self.inputs)
+            if self.inputs[name].is_list
+        ]
+        text = ast.unparse(self.visit(deepcopy(node)))
+        if isinstance(node, (ast.BoolOp, ast.IfExp)):
+            text = f"({text})"
+        if not lists:
+            return text
+        each = [self.helper("tensors_of", self.local(name)) for name in lists]
+        names = [f"_{name}" for name in lists]
+        if len(lists) == 1:
+            return f"all({text} for {names[0]} in {each[0]})"
+        loops = f"({', '.join(names)}) in zip({', '.join(each)})"
+        return f"all({text} for {loops})"
+
+    def helper(self, name: str, *arguments: str) -> str:
+        self.helpers.add(name)
+        return f"{name}({', '.join(arguments)})"
+
+    def local(self, name: str) -> str:
+        """The parameter for an input or attr."""
+        self.used.add(name)
+        return parameter(name)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        attr = self.attrs[node.id]
+        if attr.name not in self.op.inferred:
+            value = self.local(attr.name)
+            convert = _CONVERTED.get(str(attr.kind))
+            return _expression(self.helper(convert, value) if convert else value)
+        args = [arg for arg in self.op.inputs if attr.name in arg.attrs_used]
+        if attr.kind == "type":
+            names = [self.local(arg.name) for arg in args]
+            return _expression(self.helper("dtype_of", *names))
+        length = f"len({self.helper('tensors_of', self.local(args[0].name))})"
+        return _expression(length)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        python = _PYTHON[name]
+        if name in ("least", "most") and self.is_integers(node.args[0]):
+            # An empty list makes it raise an error, which leads to the slow path.
+            python = "min" if name == "least" else "max"
+        if python in HELPERS:
+            self.helpers.add(python)
+        arguments = [self.argument(name, argument) for argument in node.args]
+        if name == HOLDS:
+            arguments = [arguments[-1], *arguments[:-1]]
+        if name == "len" and isinstance(node.args[0], ast.Name):
+            attr = self.attrs.get(node.args[0].id)
+            if attr is not None and attr.name in self.op.inferred:
+                # The length of an inferred list of dtypes is that of the input.
+                return arguments[0]
+            if attr is not None and attr.kind == "list(shape)":
+                arguments = [ast.Name(self.local(attr.name), ast.Load())]
+        return ast.Call(ast.Name(python, ast.Load()), arguments, [])
+
+    def is_integers(self, node: ast.expr) -> bool:
+        """Whether an expression is a list of integers that callers give."""
+        attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
+        return attr is not None and attr.kind == "list(int)"
+
+    def argument(self, function: str, node: ast.expr) -> ast.expr:
+        if not isinstance(node, ast.Name) or node.id not in self.inputs:
+            found: ast.expr = self.visit(node)
+            return found
+        arg = self.inputs[node.id]
+        if function == "len":
+            return _expression(self.helper("tensors_of", self.local(arg.name)))
+        local = self.local(arg.name)
+        return ast.Name(f"_{arg.name}" if arg.is_list else local, ast.Load())
+
+
+def parameter(name: str) -> str:
+    """The parameter of `_holds` for an input or attr."""
+    spelled = naming.argument(name)
+    return f"{spelled}_" if spelled in _BUILTINS else spelled
+
+
+#: The builtins that conditions use, which a parameter would hide.
+_BUILTINS: Final = frozenset({"all", "len", "max", "min", "sum", "zip"})
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _with_all_handles(parts: Iterable[ast.expr]) -> Iterable[ast.expr]:
+    """`parts`, in which handles that hold the same dtype are in one call."""
+    found: list[ast.expr] = []
+    for part in parts:
+        last = found[-1] if found else part
+        if (
+            last is not part
+            and syntax.is_call(part, HOLDS)
+            and syntax.is_call(last, HOLDS)
+            and ast.dump(part.args[-1]) == ast.dump(last.args[-1])
+        ):
+            handles = [*last.args[:-1], *part.args]
+            found[-1] = ast.Call(last.func, handles, [])
+        else:
+            found.append(part)
+    return found
+
+
+def _is_and(node: ast.expr) -> bool:
+    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+
+
+def words(texts: Sequence[str]) -> str:
+    """Conditions, as documentation lists them."""
+    return ", ".join(f"`{' '.join(text.split())}`" for text in texts)
+
+
+def shown(text: str) -> str:
+    """A condition in messages about mistakes."""
+    return repr_short(" ".join(text.split()))

@@ -1,0 +1,271 @@
+"""Reads and evaluates the conditions of a call: `requires` in an opdef.
+
+A condition is a Python expression over attrs and properties of inputs:
+
+    rank(input, filter) == 4
+    padding != "EXPLICIT" or len(explicit_paddings) == 8
+    holds(var, accum, T)
+
+With several inputs, a property stands for the condition on each of them. A condition
+with a list of tensors stands for the condition on each tensor of the list. None stands
+for an unknown value, as in shapes.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+from opwright_notation.evaluation import Evaluation
+from opwright_notation.functions import FUNCTIONS, Kind
+from opwright_notation.sizes import MisfitError
+from opwright_notation.syntax import ShapeError, is_call
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property of an input, or of the values of an attr.
+
+    Attributes:
+        gives: the kind of its result.
+        of_attr: its meaning for the value of an attr; None: it is of inputs only.
+        more: how many sizes follow the inputs as arguments.
+    """
+
+    gives: Kind
+    of_attr: Callable[[Any], object] | None = None
+    more: int = 0
+
+
+def _finite(found: Any) -> bool:
+    return all(map(math.isfinite, _row(found)))
+
+
+def _row(found: Any) -> Iterable[Any]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _ranks(found: Any) -> object:
+    return tuple(None if row is None else len(row) for row in found)
+
+
+#: The properties by name. The runtime has a function for each, which has its meaning
+#: for tensors.
+PROPERTIES: Final = {
+    "rank": Property(Kind.SIZE),
+    "elements": Property(Kind.SIZE),
+    "shape": Property(Kind.ROW),
+    "value": Property(Kind.SIZE),
+    "contents": Property(Kind.ROW),
+    "least": Property(Kind.SIZE, lambda row: min(row, default=math.inf)),
+    "most": Property(Kind.SIZE, lambda row: max(row, default=-math.inf)),
+    "finite": Property(Kind.FLAG, _finite),
+    "rising": Property(Kind.FLAG),
+    "permutation": Property(Kind.FLAG),
+    "batched": Property(Kind.FLAG, more=1),
+    "dtype": Property(Kind.FLAG),
+    "ranks": Property(Kind.ROW, _ranks),
+    "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
+    # A function is given by the number of its results.
+    "results": Property(Kind.SIZE, lambda number: number),
+}
+#: `holds(x, T)`: the variable of the handle `x` has the dtype `T`. It holds if the
+#: handle does not say which dtype that is.
+HOLDS: Final = "holds"
+#: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
+MEMORY: Final = "memory"
+#: The functions of shapes that conditions may use.
+SHARED: Final = ("len", "sum", "prod", "min", "max", "ceildiv")
+
+
+def read(text: str) -> ast.expr:
+    """The expression of a condition; `col_offset` of its parts is an offset in `text`.
+
+    Raises:
+        ShapeError: `text` is no expression.
+    """
+    flat = text.replace("\n", " ")
+    try:
+        node = ast.parse(flat, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = max((getattr(error, "offset", None) or 1) - 1, 0)
+        why = getattr(error, "msg", None) or "it is nested too deeply"
+        raise ShapeError(at, f"{text!r} is no expression: {why}") from None
+    return node
+
+
+@cache
+def parsed(text: str) -> ast.expr:
+    """The condition in `text`, which has no mistakes, with one input per property."""
+    return expanded(read(text))
+
+
+def expanded(node: ast.expr) -> ast.expr:
+    """A condition in which each property has one input, and powers are numbers."""
+    changed: ast.expr = _Powers().visit(deepcopy(node))
+    parts = list(_conjuncts(changed))
+    return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
+
+
+class _Powers(ast.NodeTransformer):
+    """Replaces powers of integers, such as `2**31`, by their values."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Pow):
+            return node
+        match node.left, node.right:
+            case ast.Constant(int() as base), ast.Constant(int() as power):
+                if 0 <= power <= 64 and 0 <= base <= 64:
+                    return ast.copy_location(ast.Constant(base**power), node)
+        return node
+
+
+def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for each in node.values:
+            yield from _conjuncts(each)
+        return
+    several = next((call for call in _calls(node) if _inputs_of(call) > 1), None)
+    if several is None:
+        yield node
+        return
+    text = ast.dump(several)
+    for index in range(_inputs_of(several)):
+        one = deepcopy(node)
+        for call in _calls(one):
+            if ast.dump(call) == text:
+                call.args = [call.args[index], *call.args[_inputs_of(call) :]]
+        yield from _conjuncts(one)
+
+
+def _calls(node: ast.expr) -> Iterator[ast.Call]:
+    yield from (each for each in ast.walk(node) if isinstance(each, ast.Call))
+
+
+def _inputs_of(call: ast.Call) -> int:
+    """How many arguments of a call are inputs for which it stands in turn."""
+    if is_call(call, HOLDS):
+        return len(call.args) - 1
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    return len(call.args) - PROPERTIES[name].more if name in PROPERTIES else 0
+
+
+def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
+    """The inputs of which a condition names a property, in the order of `inputs`."""
+    found = {
+        argument.id
+        for call in _calls(node)
+        for argument in call.args[: _inputs_of(call)]
+        if isinstance(argument, ast.Name)
+    }
+    return [name for name in inputs if name in found]
+
+
+#: Returns a property of an input: its name, the input's, the position in a list, and
+#: further arguments. None stands for an unknown value.
+Ask = Callable[[str, str, "int | None", "tuple[object, ...]"], object]
+
+
+#: Returns why there is no memory for a tensor of a dtype and sizes; None if there is.
+Shortage = Callable[[object, "tuple[int, ...]"], "str | None"]
+
+
+@dataclass
+class Condition(Evaluation):
+    """Evaluates conditions for the facts of a call.
+
+    Args:
+        facts: the attrs of the call.
+        index: the position of the tensors in lists of tensors.
+        lengths: the inputs; the length of each that is a list, None for others.
+        ask: returns properties of inputs.
+        shortage: says why there is no memory for a tensor.
+    """
+
+    lengths: Mapping[str, int | None]
+    ask: Ask
+    shortage: Shortage
+
+    def at(self, index: int | None) -> Condition:
+        """The same, for the tensors at `index` of lists."""
+        return replace(self, index=index)
+
+    def positions(self, node: ast.expr) -> Iterable[int | None]:
+        """The positions in lists at which a condition has to hold; None without one."""
+        used = inputs_in(node, self.lengths)
+        lengths = [self.lengths[name] for name in used]
+        known = [length for length in lengths if length is not None]
+        return range(min(known)) if known else (None,)
+
+    def holds(self, node: ast.expr) -> bool | None:
+        """Whether a condition holds; None if that is unknown.
+
+        Raises:
+            MisfitError: a part of it has no value, such as an axis that is missing.
+        """
+        found = self.value(node)
+        return None if found is None else bool(found)
+
+    def both(self, node: ast.BoolOp) -> bool | None:
+        """As in Python, a part that decides keeps the parts behind it from running."""
+        decides = isinstance(node.op, ast.Or)
+        known = True
+        for each in node.values:
+            found = self.value(each)
+            if found is not None and bool(found) is decides:
+                return decides
+            known = known and found is not None
+        return (not decides) if known else None
+
+    def called(self, node: ast.Call) -> object:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        if name == HOLDS:
+            held = self.property("holds", node.args[0])
+            wanted = self.value(node.args[1])
+            return None if held is None or wanted is None else held == wanted
+        if name == MEMORY:
+            return self.memory(node) is None
+        if name in PROPERTIES:
+            return self.property(name, *node.args)
+        if name in FUNCTIONS:
+            if name == "len" and isinstance(node.args[0], ast.Name):
+                length = self.lengths.get(node.args[0].id)
+                if length is not None:
+                    return length
+            return super().called(node)
+        raise MisfitError(f"{ast.unparse(node)} is unknown")
+
+    def property(self, name: str, argument: ast.expr, *more: ast.expr) -> object:
+        if isinstance(argument, ast.Name) and argument.id in self.lengths:
+            is_list = self.lengths[argument.id] is not None
+            others = tuple(map(self.value, more))
+            if None in others:
+                return None
+            return self.ask(name, argument.id, self.index if is_list else None, others)
+        of_attr = PROPERTIES[name].of_attr
+        found = self.value(argument)
+        if of_attr is None or found is None:
+            return None
+        try:
+            return of_attr(found)
+        except TypeError:
+            # A part of it is unknown.
+            return None
+
+    def memory(self, node: ast.Call) -> str | None:
+        """Why there is no memory for a tensor; None if there is."""
+        dtype, *parts = map(self.value, node.args)
+        sizes: list[int] = []
+        for part in parts:
+            for size in _row(part):
+                if not isinstance(size, int):
+                    return None
+                sizes.append(size)
+        return self.shortage(dtype, tuple(sizes))

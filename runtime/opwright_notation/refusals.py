@@ -1,0 +1,215 @@
+"""Says why a condition of `requires` does not hold: what came, and what is allowed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from opwright_notation.conditions import HOLDS, MEMORY, Condition
+from opwright_notation.sizes import MisfitError, count
+from opwright_notation.syntax import named_parts, names_in
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a condition does not hold.
+
+    Attributes:
+        argument: the input or attr at fault; "" if there is no memory for the result.
+        label: the same as callers name it, with the position in a list.
+        given: what came.
+        has: what came, in words: "input has 2 dimensions".
+        must: what is allowed, in words: "it must have 4".
+    """
+
+    argument: str
+    label: str
+    given: object
+    has: str
+    must: str
+
+    def __str__(self) -> str:
+        return f"{self.has}; {self.must}" if self.must else self.has
+
+
+_BOUNDS: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.Eq: "",
+    ast.NotEq: "other than ",
+    ast.Lt: "less than ",
+    ast.LtE: "at most ",
+    ast.Gt: "more than ",
+    ast.GtE: "at least ",
+    ast.In: "one of ",
+    ast.NotIn: "none of ",
+}
+#: The operators with their sides exchanged.
+_FLIPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.Gt,
+    ast.LtE: ast.GtE,
+    ast.Gt: ast.Lt,
+    ast.GtE: ast.LtE,
+}
+#: What came and what is allowed, for properties that hold or do not.
+_PREDICATES: Final = {
+    "finite": ("has inf or nan", "it must be finite"),
+    "batched": (
+        "has an index outside its batch",
+        "an index of batch n is from n * size to (n + 1) * size - 1",
+    ),
+    "rising": ("decreases", "each element must be at least the one before it"),
+    "permutation": (
+        "is no permutation",
+        "it must have each number from 0 to its length - 1 once",
+    ),
+}
+
+
+def refusal(node: ast.expr, condition: Condition, labels: Mapping[str, str]) -> Refusal:
+    """Why `node` does not hold.
+
+    Args:
+        node: a condition that does not hold.
+        condition: its evaluation.
+        labels: the names of inputs and attrs as callers know them.
+    """
+    return _Words(condition, labels).why(node)
+
+
+@dataclass(frozen=True)
+class _Words:
+    condition: Condition
+    labels: Mapping[str, str]
+
+    def why(self, node: ast.expr) -> Refusal:
+        match node:
+            case ast.BoolOp(op=ast.And()):
+                return self.why(next(n for n in node.values if self.fails(n)))
+            case ast.BoolOp():
+                *others, last = node.values
+                found = self.why(last)
+                unless = " or ".join(map(self.text, others))
+                return replace(found, must=f"{found.must}, unless {unless}")
+            case ast.IfExp():
+                taken = node.body if self.condition.value(node.test) else node.orelse
+                return self.why(taken)
+            case ast.Compare():
+                return self.compared(node)
+            case ast.Call(func=ast.Name(id=name)) if name == MEMORY:
+                has = self.condition.memory(node) or ""
+                return Refusal("", "", None, has, "")
+            case ast.Call(func=ast.Name(id=name)) if name in (HOLDS, *_PREDICATES):
+                return self.predicate(node, name)
+        argument = next(iter(names_in(node)), "")
+        has = f"{self.text(node)} does not hold"
+        return Refusal(argument, self.label(argument), None, has, "it must")
+
+    def fails(self, node: ast.expr) -> bool:
+        try:
+            found = self.condition.holds(node)
+        except MisfitError:
+            return True
+        return found is False
+
+    def predicate(self, node: ast.Call, name: str) -> Refusal:
+        argument = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
+        label = self.label(argument)
+        if name == HOLDS:
+            held = self.condition.property(HOLDS, node.args[0])
+            wanted = self.condition.value(node.args[1])
+            has, must = f"holds {held}", f"it must hold {wanted}"
+            if isinstance(node.args[1], ast.Name):
+                must += f" ({self.text(node.args[1])})"
+            return Refusal(argument, label, held, f"{label} {has}", must)
+        has, must = _PREDICATES[name]
+        return Refusal(argument, label, None, f"{label} {has}", must)
+
+    def compared(self, node: ast.Compare) -> Refusal:
+        """The first link of a chain of comparisons that fails."""
+        left = node.left
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            link = ast.Compare(left, [op], [right])
+            if self.fails(link):
+                break
+            left = right
+        kind = type(op)
+        if not names_in(left) and kind in (*_FLIPPED, ast.Eq, ast.NotEq):
+            left, right = right, left
+            kind = _FLIPPED.get(kind, kind)
+        argument, has, must = self.subject(left)
+        bound = f"{_BOUNDS[kind]}{self.bound(right)}"
+        given = self.known(left)
+        label = self.label(argument)
+        return Refusal(argument, label, given, has, f"{must} {bound}")
+
+    def bound(self, node: ast.expr) -> str:
+        if not names_in(node):
+            found = self.known(node)
+            if isinstance(found, tuple):
+                return ", ".join(map(str, found))
+            return str(found)
+        return f"{self.shown(node)} ({self.text(node)})"
+
+    def subject(self, node: ast.expr) -> tuple[str, str, str]:
+        """The argument that an expression is about, what it has, and "it must"."""
+        found = self.known(node)
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=argument)]):
+                label = self.label(argument)
+                number = found if isinstance(found, int) else None
+                if name == "rank":
+                    has = f"{label} has {count(number, 'dimension')}"
+                    return argument, has, "it must have"
+                if name in ("elements", "len"):
+                    has = f"{label} has {count(number, 'element')}"
+                    return argument, has, "it must have"
+                if name == "shape":
+                    has = f"{label} has the shape {self.shown(node)}"
+                    return argument, has, "it must have"
+                if name in ("least", "most"):
+                    has = f"{label} contains {found}"
+                    return argument, has, "each element must be"
+                if name == "value":
+                    return argument, f"{label} is {found}", "it must be"
+            case ast.Subscript(value=ast.Call(args=[ast.Name(id=argument)])):
+                if self.is_shape(node.value) and not isinstance(node.slice, ast.Slice):
+                    at = self.text(node.slice)
+                    has = f"{self.label(argument)} has size {found} at axis {at}"
+                    return argument, has, "it must be"
+        argument = next(iter(names_in(node)), "")
+        return argument, f"{self.text(node)} is {self.shown(node)}", "it must be"
+
+    def is_shape(self, node: ast.expr) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "shape"
+        )
+
+    def known(self, node: ast.expr) -> Any:
+        try:
+            return self.condition.value(node)
+        except MisfitError:
+            return None
+
+    def shown(self, node: ast.expr) -> str:
+        found = self.known(node)
+        if isinstance(found, tuple):
+            return f"[{', '.join('?' if n is None else str(n) for n in found)}]"
+        return "missing" if found is None else repr(found)
+
+    def label(self, argument: str) -> str:
+        label = self.labels.get(argument, argument)
+        is_list = self.condition.lengths.get(argument) is not None
+        if is_list and self.condition.index is not None:
+            return f"{label}[{self.condition.index}]"
+        return label
+
+    def text(self, node: ast.expr) -> str:
+        """The text of an expression, with the names that callers know."""
+        renamed = deepcopy(node)
+        for each in named_parts(renamed):
+            each.id = self.labels.get(each.id, each.id)
+        return ast.unparse(renamed)

@@ -1,0 +1,301 @@
+"""Properties of the arguments of a call, on which conditions of `requires` depend.
+
+Generated code calls these functions before TensorFlow's fast path, so they are short.
+An input may be a tensor, or a value that TensorFlow converts to one. A function raises
+a TypeError for a value whose tensor it does not know without converting it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from opwright_runtime._binding import memory
+from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._internals import resource_variable
+from opwright_runtime.types import as_dtype
+
+# Calling these as functions is faster, because attribute access on tensors is slow.
+_rank: Callable[[object], int] = EagerTensor._rank
+_elements: Callable[[object], int] = EagerTensor._num_elements
+_sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
+_array: Callable[[object], Any] = EagerTensor._numpy_internal
+_datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
+
+_NUMBERS = frozenset({bool, int, float})
+_SCALARS = frozenset({bool, int, float, complex, str, bytes})
+_LISTS = frozenset({list, tuple})
+
+#: Contents of longer inputs are not made tuples.
+MOST_CONTENTS = 1024
+_FEW = 32
+
+
+def _name(enum: int) -> str:
+    try:
+        return str(tf.as_dtype(enum).name)
+    except TypeError:
+        return ""
+
+
+#: The names of dtypes by their DataType enums.
+_NAMES = [_name(enum) for enum in range(64)]
+#: The sizes of elements in bytes, by the names of dtypes.
+_BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in _NAMES if name}
+
+
+def rank_of(value: Any) -> int:
+    if type(value) is EagerTensor:
+        return _rank(value)
+    return len(_plain_sizes(value))
+
+
+def elements_of(value: Any) -> int:
+    if type(value) is EagerTensor:
+        return _elements(value)
+    return math.prod(_plain_sizes(value))
+
+
+def sizes_of(value: Any) -> tuple[int, ...]:
+    if type(value) is EagerTensor:
+        return _sizes(value)
+    return _plain_sizes(value)
+
+
+def _plain_sizes(value: Any) -> tuple[int, ...]:
+    """The sizes of the tensor for a value that is none."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return ()
+    if kind is np.ndarray:
+        shape: tuple[int, ...] = value.shape
+        return shape
+    if kind in _LISTS:
+        if not value:
+            return (0,)
+        first = value[0]
+        if type(first) in _SCALARS:
+            return (len(value),)
+        if type(first) in _LISTS or type(first) is np.ndarray:
+            return (len(value), *_plain_sizes(first))
+    if isinstance(value, np.generic):
+        return ()
+    if isinstance(value, resource_variable):
+        sizes = value.shape.as_list()
+        if None not in sizes:
+            return tuple(sizes)
+    raise TypeError
+
+
+def value_of(value: Any) -> float:
+    """The number in a value with one element."""
+    if type(value) in _NUMBERS:
+        number: float = value
+        return number
+    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
+    found = numbers.item()
+    # An item of a dtype that NumPy does not define is no number of Python.
+    return found if type(found) in _NUMBERS else float(found)
+
+
+def contents_of(value: Any) -> tuple[int, ...]:
+    """The integers in a short value, in a row."""
+    if type(value) in _LISTS and type(sum(value)) is int:
+        return tuple(value)
+    numbers = _numbers(value)
+    if numbers.size > MOST_CONTENTS or numbers.dtype.kind not in "iu":
+        raise TypeError
+    return tuple(numbers.ravel().tolist())
+
+
+def least_of(value: Any) -> float:
+    if type(value) in _LISTS and _are_integers(value):
+        return min(value, default=math.inf)
+    return _extreme(value, min, np.min, math.inf)
+
+
+def most_of(value: Any) -> float:
+    if type(value) in _LISTS and _are_integers(value):
+        return max(value, default=-math.inf)
+    return _extreme(value, max, np.max, -math.inf)
+
+
+def _extreme(
+    value: Any, among: Callable[..., Any], of_array: Callable[..., Any], empty: float
+) -> float:
+    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
+    size = numbers.size
+    is_integer = numbers.dtype.kind in "iu"
+    if is_integer and size <= _FEW:
+        # It is faster than NumPy for few numbers.
+        number: float = among(numbers.ravel().tolist(), default=empty)
+        return number
+    if not size:
+        return empty
+    found = of_array(numbers)
+    return int(found) if is_integer else float(found)
+
+
+def _are_integers(values: Sequence[Any]) -> bool:
+    try:
+        # A sum is an int if all its parts are.
+        return type(sum(values)) is int
+    except TypeError:
+        return False
+
+
+def all_finite(value: Any) -> bool:
+    if type(value) in _NUMBERS:
+        return math.isfinite(value)
+    numbers = _numbers(value)
+    return bool(
+        math.isfinite(numbers) if not numbers.ndim else np.isfinite(numbers).all()
+    )
+
+
+def positives_of(values: Sequence[float]) -> int:
+    """How many values are more than 0."""
+    return sum(value > 0 for value in values)
+
+
+def results_of(function: Any) -> int:
+    """How many results a function has that an attr names."""
+    outputs = getattr(function, "outputs", None)
+    if type(outputs) is not list:
+        raise TypeError
+    return len(outputs)
+
+
+def is_batched(value: Any, size: int) -> bool:
+    """Whether the indices of batch n are from n * `size` to (n + 1) * `size` - 1."""
+    numbers = _numbers(value)
+    if not numbers.size:
+        return True
+    starts = np.arange(len(numbers))[:, np.newaxis] * size
+    offsets = numbers.reshape(len(numbers), -1) - starts
+    return bool((offsets >= 0).all() and (offsets < size).all())
+
+
+def is_rising(value: Any) -> bool:
+    """Whether no element is less than the one before it."""
+    numbers = _numbers(value).ravel()
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def is_permutation(value: Any) -> bool:
+    numbers = _numbers(value).ravel()
+    return np.array_equal(np.sort(numbers), np.arange(numbers.size))
+
+
+def _numbers(value: Any) -> Any:
+    """A value as an array or scalar of NumPy."""
+    if type(value) is EagerTensor:
+        return _array(value)
+    if type(value) is np.ndarray or isinstance(value, np.generic):
+        return value
+    if type(value) in _NUMBERS or type(value) in _LISTS:
+        numbers = np.asarray(value)
+        if numbers.dtype.kind in "biuf":
+            return numbers
+    raise TypeError
+
+
+def are_held(dtype: object, *handles: Any) -> bool:
+    """Whether the variables of handles have a dtype, as far as the handles say."""
+    for handle in handles:
+        data = handle._handle_data
+        if data is not None:
+            held = data.shape_and_type
+            if held and _NAMES[held[0].dtype] != dtype:
+                return False
+    return True
+
+
+def held_by(handle: Any) -> str | None:
+    """The dtype of the variable of a handle; None if the handle does not say it."""
+    data = handle._handle_data
+    if data is None:
+        return None
+    held = data.shape_and_type
+    return _NAMES[held[0].dtype] if held else None
+
+
+def dtype_of(*values: Any) -> str:
+    """The dtype that inputs of one dtype have: that of the first tensor."""
+    for value in values:
+        if type(value) is EagerTensor:
+            return _NAMES[_datatype_enum(value)]
+        if type(value) in _LISTS:
+            for one in value:
+                if type(one) is EagerTensor:
+                    return _NAMES[_datatype_enum(one)]
+    raise TypeError
+
+
+def dtype_name(value: Any) -> str:
+    """The name of a dtype that an attr has."""
+    name: str = as_dtype(value).name
+    return name
+
+
+def dims_of(shape: Any) -> tuple[int, ...]:
+    """The sizes of a shape that an attr has."""
+    if isinstance(shape, tf.TensorShape):
+        return tuple(shape.as_list())
+    if type(shape) not in _LISTS:
+        raise TypeError
+    return tuple(shape)
+
+
+def shapes_of(shapes: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(dims_of, shapes))
+
+
+def ranks_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(len, shapes))
+
+
+def text_of(value: object) -> str:
+    """The text of an attr, which may be bytes."""
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def tensors_of(values: Any) -> Sequence[Any]:
+    """The tensors of a list input."""
+    if type(values) not in _LISTS:
+        raise TypeError
+    found: Sequence[Any] = values
+    return found
+
+
+def product_of(sizes: Sequence[int]) -> int:
+    return math.prod(sizes)
+
+
+def ceildiv(one: int, other: int) -> int:
+    return -(-one // other)
+
+
+def has_room(dtype: object, *sizes: Any) -> bool:
+    """Whether there is memory for a tensor.
+
+    Args:
+        dtype: the name of its dtype.
+        sizes: sizes and rows of sizes, which are multiplied.
+    """
+    total = _BYTES[dtype]  # type: ignore[index]
+    for size in sizes:
+        total *= math.prod(size) if type(size) is tuple else size
+    return total <= memory.SMALL or total <= memory.limit()
+
+
+def bytes_of(dtype: object, sizes: Sequence[int]) -> int:
+    """The size of a tensor in bytes; 0 for one that TensorFlow refuses."""
+    size = _BYTES.get(str(dtype), 1)
+    return 0 if min(sizes, default=0) < 0 else size * math.prod(sizes)

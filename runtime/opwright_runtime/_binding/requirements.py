@@ -1,0 +1,225 @@
+"""Refuses a call that does not meet the conditions of its op, before it is made.
+
+Arguments that do not meet them can end the process. Calls on the fast path are checked
+by generated code. This module checks all others, and says which argument is at fault.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_notation.conditions import Condition, parsed
+from opwright_notation.evaluation import Facts
+from opwright_notation.refusals import Refusal, refusal
+from opwright_notation.sizes import MisfitError
+from opwright_runtime import errors
+from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding import convert, memory, properties
+from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._internals import context
+
+_FUNCTIONS = {
+    "rank": properties.rank_of,
+    "elements": properties.elements_of,
+    "shape": properties.sizes_of,
+    "value": properties.value_of,
+    "contents": properties.contents_of,
+    "least": properties.least_of,
+    "most": properties.most_of,
+    "finite": properties.all_finite,
+    "rising": properties.is_rising,
+    "permutation": properties.is_permutation,
+    "batched": properties.is_batched,
+    "dtype": properties.dtype_of,
+    "holds": properties.held_by,
+}
+
+
+def check(
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], *, eager: bool
+) -> None:
+    """Checks a call whose inputs are converted.
+
+    Args:
+        info: the op.
+        tensors: its inputs by argument; a list input is a list of tensors.
+        attrs: its attrs by name, without those that follow from inputs.
+        eager: whether the op runs at once. In a graph, what is unknown passes.
+
+    Raises:
+        OpError: a condition does not hold.
+    """
+    condition = _condition(info, tensors, attrs, eager)
+    for text in info.requires:
+        for part in _parts(parsed(text)):
+            for index in condition.positions(part):
+                at = condition.at(index)
+                try:
+                    holds = at.holds(part) is not False
+                except MisfitError as misfit:
+                    raise _without_value(info, part, misfit) from None
+                if not holds:
+                    raise _refused(info, attrs, refusal(part, at, _labels(info)), eager)
+
+
+def _parts(node: ast.expr) -> Sequence[ast.expr]:
+    is_and = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+    return node.values if is_and else [node]  # type: ignore[attr-defined]
+
+
+def _condition(
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], eager: bool
+) -> Condition:
+    given = {arg.name: one for arg, one in zip(info.inputs, tensors, strict=True)}
+    lists = {arg.name: arg.is_list for arg in info.inputs}
+    lengths = {name: len(given[name]) if lists[name] else None for name in given}
+
+    def ask(
+        name: str, argument: str, index: int | None, more: tuple[object, ...]
+    ) -> object:
+        value = given[argument]
+        return _property(name, value if index is None else value[index], more)
+
+    def shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
+        # A graph may run on another machine.
+        return _shortage(dtype, sizes) if eager else None
+
+    facts = Facts(_attrs(info, tensors, attrs))
+    return Condition(facts, None, lengths, ask, shortage)
+
+
+def _attrs(
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any]
+) -> dict[str, object]:
+    """The attrs in the form that conditions use."""
+    found: dict[str, object] = {
+        name: dtype.name for name, dtype in convert.dtypes(info, tensors).items()
+    }
+    for arg, value in zip(info.inputs, tensors, strict=True):
+        if arg.count is not None:
+            found[arg.count] = len(value)
+        elif arg.type_list_attr is not None:
+            found[arg.type_list_attr] = tuple(one.dtype.name for one in value)
+    for attr in (*info.attrs, *info.absent.values()):
+        if attr.name not in found:
+            found[attr.name] = _plain(attr, attrs.get(attr.name, attr.default))
+    return found
+
+
+def _plain(attr: attr_values.AttrInfo, value: Any) -> object:
+    """An attr's value as conditions use it; of a function, the number of its results.
+
+    None stands for an unknown value.
+    """
+    if attr.kind == "func":
+        return _results(value)
+    if attr.kind == "list(func)" and isinstance(value, (list, tuple)):
+        return tuple(map(_results, value))
+    return None if value is None else attr_values.plain(attr.kind, value)
+
+
+def _results(function: Any) -> int | None:
+    """How many results a function has; None if it is not known."""
+    try:
+        return properties.results_of(function)
+    except TypeError:
+        pass
+    name = getattr(function, "name", function)
+    name = name.encode() if isinstance(name, str) else name
+    if not isinstance(name, bytes) or not context.context().has_function(name):
+        return None
+    found = context.context().get_function_def(name)
+    return len(found.signature.output_arg)
+
+
+def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
+    """A property of a tensor; None if it is not known."""
+    if type(tensor) is not properties.EagerTensor:
+        return _static(name, tensor, more)
+    try:
+        return _FUNCTIONS[name](tensor, *more)
+    except (TypeError, ValueError):
+        # It is of another dtype, or has not one element. TensorFlow refuses that.
+        return None
+
+
+def _static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
+    """A property that a tensor of a graph has in every run; None if it is unknown."""
+    if name == "holds":
+        handle = getattr(tensor, "_handle_data", None)
+        return None if handle is None else properties.held_by(tensor)
+    if name == "dtype":
+        return tensor.dtype.name
+    shape = tensor.shape
+    if name == "rank":
+        return shape.rank
+    if name == "elements":
+        return shape.num_elements()
+    if name == "shape":
+        return None if shape.rank is None else tuple(shape.as_list())
+    elements = shape.num_elements()
+    if elements is None or elements > properties.MOST_CONTENTS:
+        return None
+    value = tf.get_static_value(tensor)
+    if value is None:
+        return None
+    try:
+        return _FUNCTIONS[name](value, *more)
+    except (TypeError, ValueError):
+        return None
+
+
+def _shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
+    """Why there is no memory for a tensor; None if there is."""
+    needed = properties.bytes_of(dtype, sizes)
+    if needed <= memory.SMALL:
+        return None
+    limit = memory.limit()
+    if needed <= limit:
+        return None
+    return (
+        f"its result takes {memory.text(needed)}, and {memory.text(limit)} of memory "
+        f"are free; {memory.VARIABLE} sets another limit"
+    )
+
+
+def _labels(info: OpInfo) -> dict[str, str]:
+    every = (*info.inputs, *info.attrs, *info.absent.values())
+    return {one.name: one.python_name for one in every}
+
+
+def _without_value(info: OpInfo, node: ast.expr, misfit: MisfitError) -> errors.OpError:
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: {ast.unparse(node)} must hold, but {misfit}",
+        cause=tf.errors.InvalidArgumentError(None, None, str(misfit)),
+    )
+
+
+def _refused(
+    info: OpInfo, attrs: Mapping[str, Any], found: Refusal, eager: bool
+) -> errors.OpError:
+    message = f"{info.name}: {found}"
+    if not found.argument:
+        cause: Exception = tf.errors.ResourceExhaustedError(None, None, message)
+        return errors.make(errors.OpMemoryError, info.name, message, cause=cause)
+    family: type[errors.OpError] = errors.OpInputError
+    attr = info.attr.get(found.argument) or info.absent.get(found.argument)
+    if attr is not None and not attr.inferred:
+        is_option = attr in info.options
+        family = errors.OpOptionError if is_option else errors.OpAttrError
+    cause = tf.errors.InvalidArgumentError(None, None, message)
+    return errors.make(
+        family,
+        info.name,
+        message,
+        argument=found.label or None,
+        given=found.given,
+        allowed=found.must,
+        cause=cause if eager else None,
+    )

@@ -1,0 +1,186 @@
+"""`requires` of opdefs: which conditions it takes, and what they are in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import docs, dump, emit, load, renamed, requirements
+from opwright_codegen.model import Op
+
+FACTS = """
+inputs:
+  - {name: a, type: T}
+  - {name: b, type: T}
+  - {name: size, type: int32}
+  - {name: parts, type: T, count: N}
+  - {name: min, type: float}
+  - {name: handle, type: resource}
+  - {name: other, type: resource}
+attrs:
+  - {name: T, type: type}
+  - {name: N, type: int}
+  - {name: block, type: int}
+  - {name: out, type: type}
+options:
+  - {name: flip, type: bool, default: false}
+  - {name: rate, type: float, default: 1.0}
+  - {name: format, type: string, default: NHWC, allowed: [NHWC, NCHW]}
+  - {name: strides, type: list(int), default: []}
+  - {name: dims, type: shape, default: unknown}
+  - {name: shapes, type: list(shape), default: []}
+"""
+
+
+def load_op(*conditions: str) -> Op:
+    text = "op: Odd\ngroup: nn\nrequires:\n"
+    text += "".join(f"  - '{one}'\n" for one in conditions) + FACTS
+    found, problems = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
+    assert found is not None, problems
+    return found
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("rank(a) == 4", "rank_of(a) == 4"),
+        ("rank(a, b) == 4", "rank_of(a) == 4 and rank_of(b) == 4"),
+        ("elements(size) >= 1", "elements_of(size) >= 1"),
+        ("shape(a) == shape(b)", "sizes_of(a) == sizes_of(b)"),
+        ("shape(a)[-1] == shape(b)[0]", "sizes_of(a)[-1] == sizes_of(b)[0]"),
+        ("shape(a)[1:] == shape(b)[1:]", "sizes_of(a)[1:] == sizes_of(b)[1:]"),
+        ("block < 2**31", "block < 2147483648"),
+        ("most(strides) < 4", "max(strides) < 4"),
+        ("least(size) >= 0", "least_of(size) >= 0"),
+        ("finite(rate)", "all_finite(rate)"),
+        (
+            'format == "NCHW" or len(strides) == 4',
+            "(text_of(format) == 'NCHW' or len(strides) == 4)",
+        ),
+        ("not flip or value(size) > 0", "(not flip or value_of(size) > 0)"),
+        ("rank(a) == (4 if flip else 5)", "rank_of(a) == (4 if flip else 5)"),
+        (
+            "holds(handle, other, T)",
+            "are_held(dtype_of(a, b, parts), handle, other)",
+        ),
+        ("holds(handle, out)", "are_held(dtype_name(out), handle)"),
+        ("N > 1", "len(tensors_of(parts)) > 1"),
+        ("len(parts) > 1", "len(tensors_of(parts)) > 1"),
+        (
+            "rank(parts) == 1",
+            "all(rank_of(_parts) == 1 for _parts in tensors_of(parts))",
+        ),
+        ("elements(min) == 1", "elements_of(min_) == 1"),
+        ("prod(dims) < 9", "product_of(dims_of(dims)) < 9"),
+        ("len(shapes) == N", "len(shapes) == len(tensors_of(parts))"),
+        ("most(ranks(shapes)) < 254", "most_of(ranks_of(shapes_of(shapes))) < 254"),
+        (
+            "memory(out, contents(size), shape(a)[1:])",
+            "has_room(dtype_name(out), contents_of(size), sizes_of(a)[1:])",
+        ),
+        ("rank(a) == 1 and rank(b) == 2", "rank_of(a) == 1 and rank_of(b) == 2"),
+    ],
+)
+def test_in_python_of_condition_calls_runtime(condition: str, expected: str) -> None:
+    found = requirements.in_python(load_op(condition))
+    assert found.condition == expected
+    compile(found.condition, "condition", "eval")
+
+
+def test_in_python_lists_arguments_and_helpers_used() -> None:
+    found = requirements.in_python(load_op("rank(b) == 4", "len(strides) == 4"))
+    assert [one.name for one in found.parameters] == ["b", "strides"]
+    assert found.helpers == {"rank_of"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "offset", "words"),
+    [
+        ("rank(a) =", 8, "is no expression"),
+        ("rank(c) == 1", 5, "'rank' is of inputs, and 'c' is none"),
+        ("rnak(a) == 1", 0, "calls no function of: rank, elements"),
+        ("rank(block) == 1", 5, "'rank' is of inputs, and 'block' is none"),
+        ("blok > 1", 0, "did you mean 'block'?"),
+        ("a > 1", 0, "'a' is an input; name a property of it: rank"),
+        ("block[0] > 1", 0, "'block' is a size, without parts"),
+        ("1 < 2", 0, "is about no input and no attr"),
+        ("block.bits > 1", 0, "has no meaning in a condition"),
+        ("[block] == 1", 0, "has no meaning in a condition"),
+        ("(block or flip)() == 1", 0, "calls no function"),
+        ("block == block if flip else strides", 28, "not a value for conditions"),
+        ("holds(a, T)", 6, "'holds' is of handles, and 'a' is none"),
+        ("holds(handle, block)", 14, "is no dtype"),
+        ("holds(handle)", 0, "takes at least 2 arguments, not 1"),
+        ("memory(T, flip)", 10, "not a size or a row of sizes"),
+        ("least(block) > 1", 6, "'block' is a size, not a row of sizes"),
+        ("ranks(a) == 1", 6, "'ranks' is of a list of shapes, not of 'a'"),
+        ("min(block) > 1", 0, "min takes 2 arguments, not 1"),
+    ],
+)
+def test_load_text_mistake_in_condition_is_problem(
+    condition: str, offset: int, words: str
+) -> None:
+    text = f"op: Odd\ngroup: nn\nrequires:\n  - rank(a) == 4\n  - {condition}\n"
+    if condition.startswith("["):
+        text = text.replace(condition, f"'{condition}'")
+        offset += 1
+    _, problems = load.load_text((text + FACTS).encode(), Path("opdefs/nn/Odd.yaml"))
+    (problem,) = problems
+    assert (problem.line, problem.column) == (5, 5 + offset)
+    assert words in problem.message and problem.message.startswith("'requires': ")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("[]", "'requires' is empty"), ("rank(a) == 4", "must be a list")],
+)
+def test_load_text_requires_of_other_kind_is_problem(value: str, words: str) -> None:
+    text = f"op: Odd\ngroup: nn\nrequires: {value}\n{FACTS}"
+    _, (problem,) = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
+    assert words in problem.message
+
+
+CONDITIONS = ('format == "NCHW" or rank(a) == 4', "holds(handle, T)", "block < 2**31")
+
+
+def test_dump_of_conditions_reads_back() -> None:
+    op = load_op(*CONDITIONS)
+    assert op.requires == CONDITIONS
+    text = dump.dump(op)
+    again, problems = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
+    assert again == op, problems
+
+
+def test_with_facts_keeps_conditions() -> None:
+    op = load_op(*CONDITIONS)
+    facts = dataclasses.replace(op, requires=())
+    assert dump.with_facts(op, facts).requires == CONDITIONS
+
+
+def test_apply_renames_arguments_in_conditions() -> None:
+    op = load_op("rank(a) == len(strides)", "value(size) < 2**31")
+    found = renamed.apply(op, {"a": "x", "rank": "r", "size": "sizes"})
+    assert found.requires == ("rank(x) == len(strides)", "value(sizes) < 2 ** 31")
+
+
+def test_op_source_checks_conditions_before_fast_path() -> None:
+    source = emit.op_source(load_op("rank(a) == 4", "most(strides) < 9"))
+    assert "def _holds(a: object, strides: Sequence[int]) -> bool:" in source
+    assert source.count("and _holds(a, strides)") == 1
+    assert source.count("and _holds(a, opts.strides)") == 1
+    assert "REQUIRES" in source and "rank_of" in source
+
+
+def test_op_source_without_conditions_has_no_trace_of_them() -> None:
+    op = dataclasses.replace(load_op("rank(a) == 4"), requires=())
+    source = emit.op_source(op)
+    assert "_holds" not in source and "REQUIRES" not in source
+
+
+def test_docstring_names_conditions() -> None:
+    op = load_op("rank(a) == 4", "most(strides) < 9")
+    text = textwrap.dedent(docs.function(dataclasses.replace(op, summary="Adds.")))
+    assert "OpError: the op refuses an argument. The call needs `rank(a) == 4`," in text
