@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
 from opwright_notation.functions import FUNCTIONS, Kind
-from opwright_notation.sizes import MisfitError
+from opwright_notation.sizes import MisfitError, Sizes
 from opwright_notation.syntax import ShapeError, is_call
 
 
@@ -222,6 +222,26 @@ class Condition(Evaluation):
                 return decides
             known = known and found is not None
         return (not decides) if known else None
+
+    def row(self, node: ast.expr) -> Sizes:
+        """A row of integers, which may be negative."""
+        found = self.value(node)
+        if not isinstance(found, tuple):
+            return None
+        return tuple(size if isinstance(size, int) else None for size in found)
+
+    def sliced(self, node: ast.Subscript, bounds: ast.Slice) -> object:
+        """As in Python, a slice may have bounds beyond the ends."""
+        whole = self.value(node.value)
+        nodes = (bounds.lower, bounds.upper, bounds.step)
+        parts = [None if part is None else self.size(part) for part in nodes]
+        known = [
+            part is None or found is not None
+            for part, found in zip(nodes, parts, strict=True)
+        ]
+        if not isinstance(whole, tuple) or not all(known):
+            return None
+        return whole[slice(*parts)]
 
     def called(self, node: ast.Call) -> object:
         assert isinstance(node.func, ast.Name)

@@ -95,6 +95,8 @@ embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
 resource_variable: Any = _resource_variables.BaseResourceVariable
+handle_data: Any = _resource_variables.get_eager_safe_handle_data
+"""The dtype and shape of what a handle in a graph stands for, or None."""
 CompositeTensor: Any = _composite_tensor.CompositeTensor
 
 # Every eager call of a generated class uses these names, so they have to be fast.

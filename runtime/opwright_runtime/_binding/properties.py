@@ -217,7 +217,11 @@ def are_held(dtype: object, *handles: Any) -> bool:
 
 def held_by(handle: Any) -> str | None:
     """The dtype of the variable of a handle; None if the handle does not say it."""
-    data = handle._handle_data
+    return held_in(handle._handle_data)
+
+
+def held_in(data: Any) -> str | None:
+    """`held_by` for the data of a handle, which may be None."""
     if data is None:
         return None
     held = data.shape_and_type

@@ -20,7 +20,7 @@ from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, memory, properties
 from opwright_runtime._binding.op_info import OpInfo
-from opwright_runtime._internals import context
+from opwright_runtime._internals import context, handle_data
 
 _FUNCTIONS = {
     "rank": properties.rank_of,
@@ -150,8 +150,7 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
 def _static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property that a tensor of a graph has in every run; None if it is unknown."""
     if name == "holds":
-        handle = getattr(tensor, "_handle_data", None)
-        return None if handle is None else properties.held_by(tensor)
+        return properties.held_in(handle_data(tensor))
     if name == "dtype":
         return tensor.dtype.name
     shape = tensor.shape

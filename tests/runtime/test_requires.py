@@ -1,0 +1,355 @@
+"""Conditions of opdefs: what they mean for arguments of a call, and what they say."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from opwright import OpAttrError, OpInputError, OpMemoryError, OpOptionError, Scope
+from opwright import raw_ops
+from opwright.array import fill
+from opwright.io import parse_example
+from opwright.nn import Conv2D, conv2d
+from opwright.signal import irfft
+from opwright.train import resource_apply_adagrad
+from opwright.variables import resource_gather
+from opwright_codegen import load, requirements
+from opwright_notation.conditions import Condition, parsed
+from opwright_notation.evaluation import Facts
+from opwright_runtime._binding import memory, properties
+
+IMAGE = np.ones((1, 4, 4, 1), np.float32)
+FILTER = np.ones((2, 2, 1, 1), np.float32)
+MATRIX = np.ones((3, 1), np.float32)
+STEPS = [1, 1, 1, 1]
+VECTOR = np.complex64([1, 2, 3])
+
+
+def eagerly(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+def in_function(call: Callable[[], Any]) -> Any:
+    return tf.function(call, autograph=False)()
+
+
+def in_graph(call: Callable[[], Any]) -> Any:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return session.run(call())
+
+
+WAYS = pytest.mark.parametrize("way", [eagerly, in_function, in_graph])
+
+#: The forms of an input of rank 2, of which Conv2D takes none.
+FORMS: dict[str, Callable[[], Any]] = {
+    "tensor": lambda: tf.constant(MATRIX),
+    "array": lambda: MATRIX,
+    "list": lambda: MATRIX.tolist(),
+    "list of arrays": lambda: list(MATRIX),
+    "list of tensors": lambda: tf.unstack(tf.constant(MATRIX)),
+    "variable": lambda: tf.Variable(MATRIX),
+    "op": lambda: fill([3, 1], tf.constant(1.0)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_input_of_every_form_is_checked(form: str) -> None:
+    with pytest.raises(OpInputError) as caught:
+        conv2d(FORMS[form](), FILTER, STEPS, "SAME")
+    assert str(caught.value) == "Conv2D: input has 2 dimensions; it must have 4"
+    assert caught.value.argument == "input" and caught.value.op == "Conv2D"
+    assert caught.value.given == 2 and caught.value.allowed == "it must have 4"
+
+
+@pytest.mark.parametrize("kind", [tuple, list, np.int64])
+def test_attr_of_every_form_is_checked(kind: Callable[[list[int]], Any]) -> None:
+    with pytest.raises(OpAttrError, match="strides contains 1099511627776; each elem"):
+        conv2d(IMAGE, FILTER, kind([1, 2**40, 1, 1]), "SAME")
+
+
+def test_option_is_checked() -> None:
+    words = "dilations contains 1099511627776; each element must be less than 21474836"
+    with pytest.raises(OpOptionError, match=words):
+        conv2d(IMAGE, FILTER, STEPS, "SAME", dilations=[1, 2**40, 1, 1])
+    with pytest.raises(OpOptionError, match=words):
+        option = Conv2D.Options(dilations=[1, 2**40, 1, 1])
+        Conv2D.create(Scope.current(), IMAGE, FILTER, STEPS, "SAME", option)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "create": lambda x: Conv2D.create(Scope.current(), x, FILTER, STEPS, "SAME"),
+    "function": lambda x: conv2d(x, FILTER, STEPS, "SAME"),
+    "raw op": lambda x: raw_ops.Conv2D(
+        input=x, filter=FILTER, strides=STEPS, padding="SAME", dilations=None
+    ),
+}
+
+
+@WAYS
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_every_call_is_checked_in_every_mode(
+    way: Callable[[Callable[[], Any]], Any], call: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(OpInputError, match="input has 2 dimensions; it must have 4"):
+        way(lambda: call(MATRIX))
+
+
+@WAYS
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_call_that_meets_conditions_runs(
+    way: Callable[[Callable[[], Any]], Any], call: Callable[[Any], Any]
+) -> None:
+    result = np.asarray(way(lambda: tf.convert_to_tensor(call(IMAGE))))
+    assert result.ravel()[:4].tolist() == [4, 4, 4, 2]
+
+
+def test_refusal_is_tensorflow_error_and_can_be_pickled() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        conv2d(MATRIX, FILTER, STEPS, "SAME")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and isinstance(again, OpInputError)
+
+
+@WAYS
+def test_contents_of_constant_are_checked(
+    way: Callable[[Callable[[], Any]], Any],
+) -> None:
+    words = "IRFFT: fft_length contains 0; each element must be at least 1"
+    with pytest.raises(OpInputError, match=words):
+        way(lambda: irfft(VECTOR, [0]))
+    assert np.asarray(way(lambda: irfft(VECTOR, [4]))).shape == (4,)
+
+
+def test_unknown_shapes_and_contents_of_graph_pass() -> None:
+    @tf.function(
+        input_signature=[tf.TensorSpec(None, tf.float32), tf.TensorSpec(None, tf.int32)]
+    )
+    def call(x: Any, length: Any) -> Any:
+        irfft(VECTOR, length)
+        return conv2d(x, FILTER, STEPS, "SAME")
+
+    assert call.get_concrete_function() is not None
+
+
+def test_dtype_of_variable_is_checked() -> None:
+    first, second = tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])
+    words = "ResourceApplyAdagrad: var holds float32; it must hold float64 (T)"
+    gradient = np.float64([1, 2])
+    for rate in (np.float64(0.1), tf.constant(0.1, tf.float64)):
+        with pytest.raises(OpInputError) as caught:
+            resource_apply_adagrad(first.handle, second.handle, rate, gradient)
+        assert str(caught.value) == words
+    resource_apply_adagrad(first.handle, second.handle, 0.1, np.float32(gradient))
+    with pytest.raises(OpInputError, match=r"resource holds float32; .* int64 \(dtyp"):
+        resource_gather(first.handle, [0], tf.int64)
+
+
+def test_dtype_of_variable_in_function_is_checked() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    with pytest.raises(OpInputError, match="resource holds float32; it must hold int"):
+        in_function(lambda: resource_gather(variable.handle, [0], tf.int64))
+
+
+def test_each_tensor_of_list_is_checked() -> None:
+    arguments = {"serialized": [b""], "names": [], "sparse_keys": []}
+    arguments |= {"dense_keys": ["a", ["b", "c"]], "dense_defaults": [1.0, 1.0]}
+    with pytest.raises(OpInputError) as caught:
+        parse_example(**arguments, sparse_types=[], dense_shapes=[[], []])
+    words = "ParseExample: dense_keys[1] has 2 elements; it must have 1"
+    assert str(caught.value) == words
+    assert caught.value.argument == "dense_keys[1]"
+
+
+def test_result_larger_than_memory_is_refused() -> None:
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        fill([2**20, 2**20], tf.constant(1.0))
+    assert isinstance(caught.value, OpMemoryError)
+    words = str(caught.value)
+    assert words.startswith("Fill: its result takes 4096.0 GiB, and ")
+    assert words.endswith("OPWRIGHT_MAX_OUTPUT_BYTES sets another limit")
+
+
+def test_result_larger_than_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "limit", lambda: 100)
+    assert fill([5, 5], tf.constant(1.0)).shape == (5, 5)
+    with pytest.raises(OpMemoryError, match="its result takes"):
+        fill([5, 6], tf.constant(1.0))
+
+
+def test_graph_takes_result_larger_than_memory() -> None:
+    graph = tf.function(lambda: fill([2**20, 2**20], 1.0)).get_concrete_function()
+    assert graph.output_shapes == (2**20, 2**20)
+
+
+def test_free_memory_is_that_of_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
+    assert memory.free() == math.inf
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4096 kB\n")
+    assert memory.free() == 4096 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    assert memory.free() == 4096 * 1024
+    (tmp_path / "memory.max").write_text("3000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 500\n")
+    assert memory.free() == 1500
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1.5"])
+def test_bad_limit_warns(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(memory.VARIABLE, text)
+    with pytest.warns(UserWarning, match="must be a number of bytes, not "):
+        assert memory._given() is None
+    monkeypatch.setenv(memory.VARIABLE, "1000")
+    assert memory._given() == 1000
+
+
+# Conditions mean the same in generated code and where they are explained.
+
+OPDEF = """
+op: Odd
+group: nn
+requires: ['{}']
+inputs:
+  - {{name: x, type: T}}
+  - {{name: y, type: float}}
+  - {{name: n, type: int64}}
+  - {{name: parts, type: float, count: N}}
+attrs:
+  - {{name: T, type: type}}
+  - {{name: N, type: int}}
+  - {{name: block, type: int}}
+options:
+  - {{name: rate, type: float, default: 1.0}}
+  - {{name: format, type: string, default: A}}
+  - {{name: steps, type: list(int), default: []}}
+"""
+CONDITIONS = [
+    "rank(x, y) == 2",
+    "elements(x) == 1",
+    "shape(x) == shape(y)",
+    "shape(x)[-1] == block",
+    "shape(x)[1:] == shape(y)[1:]",
+    "elements(n) == 1 and value(n) >= 2",
+    "least(n) >= 0 and most(n) < block",
+    "contents(n)[0] > 1 or elements(n) == 0",
+    "finite(y)",
+    "rising(n)",
+    "permutation(n)",
+    "batched(n, block)",
+    "rank(parts) == 1",
+    "len(parts) == N and N < 3",
+    'format == "A" or len(steps) == 2',
+    "least(steps) >= 1 and most(steps) < 2**31",
+    'rank(x) == (2 if format == "A" else 1)',
+    "finite(rate) and 0 < rate <= block",
+    "prod(contents(n)) % block == 0",
+    "ceildiv(block, 2) + max(block, 1) * 2 - min(block, 3) // 2 < 4",
+    'T == "float32" and dtype(n) == "int64" and block == 1',
+    "not (block > 1)",
+]
+TENSORS = [1.0, [1.0], [[1.0, 2.0]], np.zeros((0, 2)), [[math.nan], [math.inf]]]
+NUMBERS = [3, [0], [2, 1], [0, 1, 2], [2, 2, 3], [], [-1, 5], [1, 0]]
+ATTRS: list[dict[str, Any]] = [
+    {"block": 1, "rate": 1.0, "format": "A", "steps": (1, 1)},
+    {"block": 2, "rate": math.nan, "format": "B", "steps": (1, 2**40)},
+    {"block": 3, "rate": 4.0, "format": "B", "steps": (0,)},
+]
+
+
+def generated(condition: str) -> Callable[..., bool]:
+    """The function of generated code for a condition."""
+    text = OPDEF.format(condition.replace("'", "''"))
+    op, problems = load.load_text(text.encode(), Path("opdefs/nn/Odd.yaml"))
+    assert op is not None, problems
+    found = requirements.in_python(op)
+    code = compile(found.condition, condition, "eval")
+    names = vars(properties) | {"__builtins__": builtins}
+
+    def holds(**arguments: Any) -> bool:
+        try:
+            return bool(eval(code, names, arguments))
+        except Exception:
+            return False
+
+    return holds
+
+
+def explained(condition: str, arguments: dict[str, Any]) -> bool:
+    inputs = {name: arguments[name] for name in ("x", "y", "n", "parts")}
+    lengths = {name: None for name in inputs} | {"parts": len(inputs["parts"])}
+    attrs = {name: v for name, v in arguments.items() if name not in inputs}
+    attrs |= {"T": inputs["x"].dtype.name, "N": len(inputs["parts"])}
+
+    def ask(name: str, argument: str, index: int | None, more: Any) -> object:
+        tensor = inputs[argument] if index is None else inputs[argument][index]
+        return getattr(properties, requirements._PYTHON[name])(tensor, *more)
+
+    found = Condition(Facts(attrs), None, lengths, ask, lambda *_: None)
+    try:
+        node = parsed(condition)
+        parts = node.values if isinstance(node, ast.BoolOp) else [node]
+        if not isinstance(getattr(node, "op", None), ast.And):
+            parts = [node]
+        return all(
+            found.at(index).holds(part)
+            for part in parts
+            for index in found.positions(part)
+        )
+    except Exception:
+        return False
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_generated_code_and_explanation_agree(condition: str) -> None:
+    holds = generated(condition)
+    outcomes = set()
+    for attrs in ATTRS:
+        for x in TENSORS:
+            for n in NUMBERS:
+                inputs = {"x": tf.constant(x, tf.float32)}
+                inputs["y"] = tf.constant(x if attrs["block"] == 1 else 1.0, tf.float32)
+                inputs["n"] = tf.constant(n, tf.int64)
+                inputs["parts"] = [inputs["x"]] * attrs["block"]
+                arguments = inputs | attrs
+                found = holds(**arguments)
+                assert found == explained(condition, arguments), arguments
+                outcomes.add(found)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3, True, 2.5, [1, 2], [[1, 2], [3, 4]], (1,), [], np.float32([[1]]), np.int64(3)],
+)
+def test_property_of_plain_value_is_that_of_its_tensor(value: Any) -> None:
+    tensor = tf.constant(value)
+    assert properties.rank_of(value) == properties.rank_of(tensor)
+    assert properties.elements_of(value) == properties.elements_of(tensor)
+    assert properties.sizes_of(value) == properties.sizes_of(tensor)
+    for function in (properties.least_of, properties.most_of, properties.all_finite):
+        assert function(value) == function(tf.cast(tensor, tf.float64))
+
+
+@pytest.mark.parametrize("value", [object(), [object()], None, {1}])
+def test_property_of_unknown_value_is_refused(value: Any) -> None:
+    for function in (properties.rank_of, properties.value_of, properties.least_of):
+        with pytest.raises(TypeError):
+            function(value)
+
+
+def test_least_of_list_with_nan_is_nan() -> None:
+    for value in ([1.0, math.nan], [1, math.nan], np.float32([1, math.nan])):
+        assert math.isnan(properties.least_of(value))
