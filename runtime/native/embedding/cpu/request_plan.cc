@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/hash_index.h"
 
 namespace opwright::embedding {
 namespace {
@@ -13,20 +14,14 @@ namespace {
 // Numbers unique ids in the order of their first occurrence.
 class UniqueIds {
  public:
-  explicit UniqueIds(int64_t ids) {
-    while (size_ < 2 * ids) size_ *= 2;
+  explicit UniqueIds(int64_t ids) : size_(SlotsFor(ids)) {
     slots_ = Array<int64_t>(size_);
     std::fill_n(slots_.get(), size_, int64_t{-1});
     ids_ = Array<int64_t>(ids);
   }
 
   int64_t IndexOf(int64_t id) {
-    int64_t at = static_cast<int64_t>(static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> 20) &
-                 (size_ - 1);
-    while (slots_.get()[at] >= 0 && ids_.get()[slots_.get()[at]] != id) {
-      at = (at + 1) & (size_ - 1);
-    }
-    int64_t& slot = slots_.get()[at];
+    int64_t& slot = SlotOf(slots_.get(), size_, ids_.get(), id);
     if (slot < 0) {
       slot = count_++;
       ids_.get()[slot] = id;
@@ -43,7 +38,8 @@ class UniqueIds {
   int64_t id(int64_t number) const { return ids_.get()[number]; }
 
  private:
-  int64_t size_ = 16, count_ = 0;
+  const int64_t size_;
+  int64_t count_ = 0;
   std::unique_ptr<int64_t[]> slots_, ids_;
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/hash_index.h"
 #include "embedding/cpu/lookups.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/store.h"
@@ -147,8 +148,7 @@ struct Plan {
   // A hash of the row, so that frequent rows that are close together get different buckets.
   int64_t BucketOf(int64_t row) const {
     if (bits == 0) return 0;
-    return static_cast<int64_t>((static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u) >>
-                                (64 - bits));
+    return static_cast<int64_t>(HashOf(row) >> (64 - bits));
   }
 };
 
@@ -182,32 +182,21 @@ struct Workspace {
   double* sum;
 };
 
-int64_t PowerOfTwo(int64_t at_least) {
-  int64_t power = 1;
-  while (power < at_least) power *= 2;
-  return power;
-}
-
 // Groups entries by row, in the order in which rows first appear. Returns the number of rows.
 int64_t Group(const Entry* entries, int64_t count, const Workspace& workspace) {
-  const int64_t size = PowerOfTwo(2 * count);
+  const int64_t size = SlotsFor(count);
   std::memset(workspace.slots, 0xFF, size * sizeof(int32_t));
   int64_t groups = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = entries[i].row;
-    // BucketOf uses the upper bits of this product, so the slot uses other bits of it.
-    uint64_t at = static_cast<uint64_t>(row) * 0x9E3779B97F4A7C15u >> 20 & (size - 1);
-    int32_t group;
-    while ((group = workspace.slots[at]) >= 0 && workspace.rows[group] != row)
-      at = (at + 1) & (size - 1);
-    if (group < 0) {
-      group = static_cast<int32_t>(groups++);
-      workspace.slots[at] = group;
-      workspace.rows[group] = row;
-      workspace.offsets[group + 1] = 0;
+    int32_t& slot = SlotOf(workspace.slots, size, workspace.rows, row);
+    if (slot < 0) {
+      slot = static_cast<int32_t>(groups++);
+      workspace.rows[slot] = row;
+      workspace.offsets[slot + 1] = 0;
     }
-    workspace.group_of[i] = group;
-    ++workspace.offsets[group + 1];
+    workspace.group_of[i] = slot;
+    ++workspace.offsets[slot + 1];
   }
   workspace.offsets[0] = 0;
   for (int64_t g = 0; g < groups; ++g) workspace.offsets[g + 1] += workspace.offsets[g];
@@ -526,7 +515,7 @@ class CpuTableStore : public TableStore {
     }
     std::vector<Workspace> workspaces(workers);
     for (Workspace& workspace : workspaces) {
-      workspace.slots = exec->Allocate<int32_t>(PowerOfTwo(2 * largest));
+      workspace.slots = exec->Allocate<int32_t>(SlotsFor(largest));
       workspace.rows = exec->Allocate<int64_t>(largest);
       workspace.offsets = exec->Allocate<int32_t>(largest + 1);
       workspace.group_of = exec->Allocate<int32_t>(largest);
