@@ -101,25 +101,46 @@ def narrowing(op: Op) -> Iterator[str]:
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)
         yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
+        if _is_pair(dtype, args):
+            yield from ("EXACT_TYPES", "HOLDS_INT32", "datatype_enum")
 
 
 def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+    if _is_pair(dtype, args):
+        return _pair_fits(op, args)
     names = [naming.argument(arg.name) for arg in args]
     kinds = [f"type({naming.argument(a.name)}) is " for a in args if not a.is_list]
     tensors = [f"{''.join(kinds)}EagerTensor"] if kinds else []
     tensors += [f"all_tensors({naming.argument(a.name)})" for a in args if a.is_list]
     known = [" and ".join(tensors)]
-    if not any(arg.is_list for arg in args):
-        if len(args) == 1 and dtype in BOUNDS:
-            bounds = _within(dtype, names[0])
-            known.append(f"type({names[0]}) is int and {bounds}")
-        elif len(args) == 2 and dtype is None and _holds_small_integers(op, args[0]):
-            # The second input gets the dtype of the first. Integers up to 127 fit all
-            # dtypes that the first may have.
-            known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
+    if len(args) == 1 and not args[0].is_list and dtype in BOUNDS:
+        known.append(f"type({names[0]}) is int and {_within(dtype, names[0])}")
     cls = DTYPES[dtype] if dtype else "None"
     known.append(f"{_check(dtype, args)}({', '.join((cls, *names))})")
     return f"({' or '.join(known)})"
+
+
+def _pair_fits(op: Op, args: Sequence[Arg]) -> str:
+    """The condition for two inputs, of which the second gets the dtype of the first.
+
+    Integers up to 127 fit all dtypes that most ops allow. Other integers need the
+    first input's dtype, whose number TensorFlow gives at once.
+    """
+    first, second = (naming.argument(arg.name) for arg in args)
+    is_int32 = _within("int32", second)
+    known = f"{is_int32} and HOLDS_INT32[datatype_enum({first})]"
+    if _holds_small_integers(op, args[0]):
+        known = f"(0 <= {second} <= 127 or {known})"
+    return (
+        f"(type({first}) is EagerTensor and (type({second}) is EagerTensor "
+        f"or type({second}) is int and {known} "
+        f"or type({second}) in EXACT_TYPES[datatype_enum({first})]) "
+        f"or fit_pair(None, {first}, {second}))"
+    )
+
+
+def _is_pair(dtype: DTypeName | None, args: Sequence[Arg]) -> bool:
+    return len(args) == 2 and dtype is None and not any(arg.is_list for arg in args)
 
 
 def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:

@@ -1,8 +1,11 @@
 """The names that generated classes of ops use. `gencode` exports them."""
 
 from opwright_runtime._binding.narrowing import (
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     all_tensors,
+    datatype_enum,
     fit_pair,
     fit_together,
     fits,
@@ -116,6 +119,8 @@ from opwright_runtime.types import (
 __all__ = [
     "CURRENT",
     "EAGER",
+    "EXACT_TYPES",
+    "HOLDS_INT32",
     "AnyDType",
     "AnyDTypeLike",
     "AnyOperand",
@@ -198,6 +203,7 @@ __all__ = [
     "ceildiv",
     "contents_of",
     "context",
+    "datatype_enum",
     "default",
     "describe_missing_args",
     "dims_of",

@@ -86,8 +86,20 @@ for _enum, _found in _BY_ENUM.items():
 
 # Calling it as a function is ten times as fast as `tensor._datatype_enum()`, because
 # attribute access on tensors is slow.
-_datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
+datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
+
+# Both are indexed by the DataType enum. Whether a dtype represents every int32, and the
+# NumPy integers of which it represents every value.
+HOLDS_INT32 = [low <= -(2**31) and high >= 2**31 - 1 for low, high in _LIMITS]
+EXACT_TYPES = [
+    frozenset(
+        kind
+        for kind in _NUMPY_INTEGERS
+        if low <= np.iinfo(kind).min and np.iinfo(kind).max <= high
+    )
+    for low, high in _LIMITS
+]
 
 
 def all_tensors(values: Sequence[Any]) -> bool:
@@ -116,7 +128,7 @@ def fits(dtype: type[TType], value: Any) -> bool:
 def fit_pair(dtype: type[TType] | None, first: Any, second: Any) -> bool:
     """`fit_together` for two values, with a shortcut for a tensor and a number."""
     if type(first) is EagerTensor:
-        low, high = _LIMITS[_datatype_enum(first)]
+        low, high = _LIMITS[datatype_enum(first)]
         kind = type(second)
         if kind is int:
             number: int = second
@@ -141,7 +153,7 @@ def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
     """
     for value in values:
         if type(value) is EagerTensor:
-            allowed = _BY_ENUM.get(_datatype_enum(value))
+            allowed = _BY_ENUM.get(datatype_enum(value))
             break
     else:
         allowed = _shared_range(dtype, [*_leaves(values)])
