@@ -18,7 +18,7 @@ from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.nodes import did_you_mean, repr_short
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
-from opwright_notation.conditions import HOLDS, MEMORY, PROPERTIES, SHARED
+from opwright_notation.conditions import HOLDS, JOINT, MEMORY, PROPERTIES, SHARED
 from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
 from opwright_notation.syntax import ShapeError
 
@@ -43,12 +43,14 @@ _OF_ATTRS: Final = {
     "finite": (Kind.ROW, Kind.SIZE),
     "positives": (Kind.ROW,),
     "ranks": (Kind.ROWS,),
+    "products": (Kind.ROWS,),
 }
 
 
 _ATTRS_ONLY: Final = {
     "positives": "a list of numbers",
     "ranks": "a list of shapes",
+    "products": "a list of shapes",
     "results": "functions",
 }
 
@@ -94,7 +96,7 @@ def in_python(op: Op) -> Requirements:
         return Requirements()
     writer = _Writer(op)
     parts = [writer.condition(conditions.parsed(text)) for text in op.requires]
-    used = [*op.inputs, *op.given]
+    used: list[Arg | Attr] = [*op.inputs, *op.given]
     return Requirements(
         tuple(each for each in used if each.name in writer.used),
         " and ".join(parts),
@@ -117,7 +119,7 @@ class _Check:
 
     def expect(self, node: ast.expr, *wanted: Kind) -> None:
         kind = self.kind(node)
-        if kind not in wanted:
+        if kind not in wanted and Kind.FLAG not in wanted:
             words = " or ".join(each.value for each in wanted)
             message = f"{ast.unparse(node)!r} is {kind.value}, not {words}"
             raise ShapeError(node.col_offset, message)
@@ -193,11 +195,11 @@ class _Check:
 
     def call(self, node: ast.Call) -> Kind:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        known = (*PROPERTIES, HOLDS, MEMORY, *SHARED)
+        known = (*PROPERTIES, *JOINT, HOLDS, MEMORY, *SHARED)
         if name not in known or node.keywords:
             message = f"{ast.unparse(node)!r} calls no function of: {', '.join(known)}"
             raise ShapeError(node.col_offset, message)
-        least = 2 if name in (HOLDS, MEMORY, "batched") else 1
+        least = 2 if name in (HOLDS, MEMORY, "batched", "spans") else 1
         if len(node.args) < least:
             message = f"{name} takes at least {least} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
@@ -211,6 +213,8 @@ class _Check:
                 self.handle(argument)
             self.dtype(node.args[-1])
             return Kind.FLAG
+        if name in JOINT:
+            return self.joint(node, name)
         if name in PROPERTIES:
             more = PROPERTIES[name].more
             inputs, sizes = node.args[: len(node.args) - more], node.args[-more:]
@@ -220,6 +224,16 @@ class _Check:
                 self.expect(argument, Kind.SIZE)
             return PROPERTIES[name].gives
         return self.shared(node, name)
+
+    def joint(self, node: ast.Call, name: str) -> Kind:
+        """A function of several inputs."""
+        number, kind = JOINT[name]
+        if len(node.args) != number:
+            message = f"{name} takes {number} arguments, not {len(node.args)}"
+            raise ShapeError(node.col_offset, message)
+        for argument in node.args:
+            self.property(name, argument)
+        return kind
 
     def shared(self, node: ast.Call, name: str) -> Kind:
         """A function that shapes have, too."""
@@ -280,6 +294,7 @@ _PYTHON: Final = {
     "shape": "sizes_of",
     "value": "value_of",
     "contents": "contents_of",
+    "last": "last_of",
     "least": "least_of",
     "most": "most_of",
     "finite": "all_finite",
@@ -289,9 +304,15 @@ _PYTHON: Final = {
     "dtype": "dtype_of",
     "positives": "positives_of",
     "ranks": "ranks_of",
+    "products": "products_of",
+    "nan_free": "is_nan_free",
+    "spans": "are_spans",
     "results": "results_of",
     HOLDS: "are_held",
     MEMORY: "has_room",
+    "steps": "steps_of",
+    "padded": "padded_of",
+    "remove": "removed",
     "prod": "product_of",
     "ceildiv": "ceildiv",
     "len": "len",
@@ -315,8 +336,8 @@ class _Writer(ast.NodeTransformer):
         self.helpers: set[str] = set()
 
     def condition(self, node: ast.expr) -> str:
-        parts = node.values if _is_and(node) else [node]
-        return " and ".join(map(self.one, _with_all_handles(parts)))
+        parts = _with_all_handles(conditions.conjuncts(node))
+        return " and ".join(map(self.one, parts))
 
     def one(self, node: ast.expr) -> str:
         lists = [
@@ -353,21 +374,34 @@ class _Writer(ast.NodeTransformer):
             return _expression(self.helper(convert, value) if convert else value)
         args = [arg for arg in self.op.inputs if attr.name in arg.attrs_used]
         if attr.kind == "type":
-            names = [self.local(arg.name) for arg in args]
-            return _expression(self.helper("dtype_of", *names))
+            return self.dtype(node, "dtype_of")
         length = f"len({self.helper('tensors_of', self.local(args[0].name))})"
         return _expression(length)
+
+    def dtype(self, node: ast.expr, helper: str) -> ast.expr:
+        """A dtype. If inputs decide it, `helper` finds it out from them."""
+        name = node.id if isinstance(node, ast.Name) else ""
+        if name not in self.op.inferred:
+            found: ast.expr = self.visit(node)
+            return found
+        args = [arg for arg in self.op.inputs if name in arg.attrs_used]
+        return _expression(self.helper(helper, *(self.local(arg.name) for arg in args)))
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
         python = _PYTHON[name]
-        if name in ("least", "most") and self.is_integers(node.args[0]):
-            # An empty list makes it raise an error, which leads to the slow path.
+        if name in ("least", "most") and self.is_filled(node.args[0]):
+            # It is faster. An empty list makes it raise an error, as other values do
+            # that the fast path cannot check.
             python = "min" if name == "least" else "max"
         if python in HELPERS:
             self.helpers.add(python)
-        arguments = [self.argument(name, argument) for argument in node.args]
+        if name == MEMORY:
+            first = self.dtype(node.args[0], "some_dtype_of")
+            arguments = [first, *(self.argument(name, n) for n in node.args[1:])]
+        else:
+            arguments = [self.argument(name, argument) for argument in node.args]
         if name == HOLDS:
             arguments = [arguments[-1], *arguments[:-1]]
         if name == "len" and isinstance(node.args[0], ast.Name):
@@ -379,10 +413,10 @@ class _Writer(ast.NodeTransformer):
                 arguments = [ast.Name(self.local(attr.name), ast.Load())]
         return ast.Call(ast.Name(python, ast.Load()), arguments, [])
 
-    def is_integers(self, node: ast.expr) -> bool:
-        """Whether an expression is a list of integers that callers give."""
+    def is_filled(self, node: ast.expr) -> bool:
+        """Whether an expression is an attr: integers, and seldom an empty list."""
         attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
-        return attr is not None and attr.kind == "list(int)"
+        return attr is not None and attr.kind == "list(int)" and attr.default != ()
 
     def argument(self, function: str, node: ast.expr) -> ast.expr:
         if not isinstance(node, ast.Name) or node.id not in self.inputs:
@@ -425,10 +459,6 @@ def _with_all_handles(parts: Iterable[ast.expr]) -> Iterable[ast.expr]:
         else:
             found.append(part)
     return found
-
-
-def _is_and(node: ast.expr) -> bool:
-    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
 
 
 def words(texts: Sequence[str]) -> str:

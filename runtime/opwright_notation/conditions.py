@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
-from opwright_notation.functions import FUNCTIONS, Kind
+from opwright_notation.functions import FUNCTIONS, OPERATORS, Kind
 from opwright_notation.sizes import MisfitError, Sizes
 from opwright_notation.syntax import ShapeError, is_call
 
@@ -62,14 +62,18 @@ PROPERTIES: Final = {
     "shape": Property(Kind.ROW),
     "value": Property(Kind.SIZE),
     "contents": Property(Kind.ROW),
+    "last": Property(Kind.SIZE),
     "least": Property(Kind.SIZE, lambda row: min(row, default=math.inf)),
     "most": Property(Kind.SIZE, lambda row: max(row, default=-math.inf)),
     "finite": Property(Kind.FLAG, _finite),
     "rising": Property(Kind.FLAG),
     "permutation": Property(Kind.FLAG),
+    "nan_free": Property(Kind.FLAG),
     "batched": Property(Kind.FLAG, more=1),
+    "spans": Property(Kind.FLAG, more=1),
     "dtype": Property(Kind.FLAG),
     "ranks": Property(Kind.ROW, _ranks),
+    "products": Property(Kind.ROW, lambda rows: tuple(map(math.prod, rows))),
     "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
     # A function is given by the number of its results.
     "results": Property(Kind.SIZE, lambda number: number),
@@ -79,8 +83,12 @@ PROPERTIES: Final = {
 HOLDS: Final = "holds"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
+#: Functions of several inputs: how many, and the kind of the result.
+#: `steps(start, limit, delta)`: the length of the ranges. `padded(x, paddings)`: the
+#: shape of `x` with paddings.
+JOINT: Final = {"steps": (3, Kind.SIZE), "padded": (2, Kind.ROW)}
 #: The functions of shapes that conditions may use.
-SHARED: Final = ("len", "sum", "prod", "min", "max", "ceildiv")
+SHARED: Final = ("len", "sum", "prod", "min", "max", "ceildiv", "remove")
 
 
 def read(text: str) -> ast.expr:
@@ -108,7 +116,7 @@ def parsed(text: str) -> ast.expr:
 def expanded(node: ast.expr) -> ast.expr:
     """A condition in which each property has one input, and powers are numbers."""
     changed: ast.expr = _Powers().visit(deepcopy(node))
-    parts = list(_conjuncts(changed))
+    parts = [one for part in conjuncts(changed) for one in _for_each_input(part)]
     return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
 
 
@@ -126,11 +134,17 @@ class _Powers(ast.NodeTransformer):
         return node
 
 
-def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
+def conjuncts(node: ast.expr) -> Iterator[ast.expr]:
+    """The parts of a condition that all have to hold."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for each in node.values:
-            yield from _conjuncts(each)
-        return
+            yield from conjuncts(each)
+    else:
+        yield node
+
+
+def _for_each_input(node: ast.expr) -> Iterator[ast.expr]:
+    """A condition for each of the inputs that one of its properties names."""
     several = next((call for call in _calls(node) if _inputs_of(call) > 1), None)
     if several is None:
         yield node
@@ -141,7 +155,7 @@ def _conjuncts(node: ast.expr) -> Iterator[ast.expr]:
         for call in _calls(one):
             if ast.dump(call) == text:
                 call.args = [call.args[index], *call.args[_inputs_of(call) :]]
-        yield from _conjuncts(one)
+        yield from _for_each_input(one)
 
 
 def _calls(node: ast.expr) -> Iterator[ast.Call]:
@@ -152,8 +166,13 @@ def _inputs_of(call: ast.Call) -> int:
     """How many arguments of a call are inputs for which it stands in turn."""
     if is_call(call, HOLDS):
         return len(call.args) - 1
-    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    name = _name(call)
     return len(call.args) - PROPERTIES[name].more if name in PROPERTIES else 0
+
+
+def _name(call: ast.Call) -> str:
+    """The function that is called."""
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
@@ -161,7 +180,7 @@ def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
     found = {
         argument.id
         for call in _calls(node)
-        for argument in call.args[: _inputs_of(call)]
+        for argument in call.args[: JOINT.get(_name(call), (_inputs_of(call),))[0]]
         if isinstance(argument, ast.Name)
     }
     return [name for name in inputs if name in found]
@@ -223,6 +242,19 @@ class Condition(Evaluation):
             known = known and found is not None
         return (not decides) if known else None
 
+    def size(self, node: ast.expr) -> Any:
+        """The value of an expression as a number."""
+        found = self.value(node)
+        if isinstance(found, tuple) and len(found) == 1:
+            (found,) = found
+        return found if isinstance(found, (int, float)) else None
+
+    def computed(self, node: ast.BinOp) -> Any:
+        left, right = self.size(node.left), self.size(node.right)
+        if left is None or right is None:
+            return None
+        return OPERATORS[type(node.op)].meaning(left, right)
+
     def row(self, node: ast.expr) -> Sizes:
         """A row of integers, which may be negative."""
         found = self.value(node)
@@ -252,6 +284,9 @@ class Condition(Evaluation):
             return None if held is None or wanted is None else held == wanted
         if name == MEMORY:
             return self.memory(node) is None
+        if name in JOINT:
+            names = [each.id for each in node.args if isinstance(each, ast.Name)]
+            return self.ask(name, names[0], None, tuple(names[1:]))
         if name in PROPERTIES:
             return self.property(name, *node.args)
         if name in FUNCTIONS:

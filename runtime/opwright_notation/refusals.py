@@ -55,6 +55,11 @@ _FLIPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
 #: What came and what is allowed, for properties that hold or do not.
 _PREDICATES: Final = {
     "finite": ("has inf or nan", "it must be finite"),
+    "nan_free": ("has nan", "no element may be nan"),
+    "spans": (
+        "has a start or end out of range",
+        "each row must end with a start, and an end that is not before it",
+    ),
     "batched": (
         "has an index outside its batch",
         "an index of batch n is from n * size to (n + 1) * size - 1",

@@ -25,6 +25,9 @@ attrs:
   - {name: N, type: int}
   - {name: block, type: int}
   - {name: out, type: type}
+  - {name: steps, type: list(int)}
+  - {name: weights, type: list(float)}
+  - {name: call, type: func}
 options:
   - {name: flip, type: bool, default: false}
   - {name: rate, type: float, default: 1.0}
@@ -53,7 +56,8 @@ def load_op(*conditions: str) -> Op:
         ("shape(a)[-1] == shape(b)[0]", "sizes_of(a)[-1] == sizes_of(b)[0]"),
         ("shape(a)[1:] == shape(b)[1:]", "sizes_of(a)[1:] == sizes_of(b)[1:]"),
         ("block < 2**31", "block < 2147483648"),
-        ("most(strides) < 4", "max(strides) < 4"),
+        ("most(strides) < 4", "most_of(strides) < 4"),
+        ("most(steps) < 4", "max(steps) < 4"),
         ("least(size) >= 0", "least_of(size) >= 0"),
         ("finite(rate)", "all_finite(rate)"),
         (
@@ -81,6 +85,25 @@ def load_op(*conditions: str) -> Op:
             "memory(out, contents(size), shape(a)[1:])",
             "has_room(dtype_name(out), contents_of(size), sizes_of(a)[1:])",
         ),
+        (
+            "memory(T, steps(a, b, size), last(size) + 1)",
+            "has_room(some_dtype_of(a, b, parts), steps_of(a, b, size), "
+            "last_of(size) + 1)",
+        ),
+        (
+            "memory(out, padded(a, size))",
+            "has_room(dtype_name(out), padded_of(a, size))",
+        ),
+        ("batched(size, block)", "is_batched(size, block)"),
+        ("spans(size, shape(a)[0])", "are_spans(size, sizes_of(a)[0])"),
+        ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),
+        ("positives(weights) > block", "positives_of(weights) > block"),
+        ("results(call) == N", "results_of(call) == len(tensors_of(parts))"),
+        (
+            "dtype(parts) == out",
+            "all(dtype_of(_parts) == dtype_name(out) for _parts in tensors_of(parts))",
+        ),
+        ("most(products(shapes)) < 9", "most_of(products_of(shapes_of(shapes))) < 9"),
         ("rank(a) == 1 and rank(b) == 2", "rank_of(a) == 1 and rank_of(b) == 2"),
     ],
 )
@@ -110,13 +133,17 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("block.bits > 1", 0, "has no meaning in a condition"),
         ("[block] == 1", 0, "has no meaning in a condition"),
         ("(block or flip)() == 1", 0, "calls no function"),
-        ("block == block if flip else strides", 28, "not a value for conditions"),
+        ("block == (block if flip else strides)", 29, "is a row of sizes, not a size"),
         ("holds(a, T)", 6, "'holds' is of handles, and 'a' is none"),
         ("holds(handle, block)", 14, "is no dtype"),
         ("holds(handle)", 0, "takes at least 2 arguments, not 1"),
         ("memory(T, flip)", 10, "not a size or a row of sizes"),
         ("least(block) > 1", 6, "'block' is a size, not a row of sizes"),
         ("ranks(a) == 1", 6, "'ranks' is of a list of shapes, not of 'a'"),
+        ("steps(a, b) > 1", 0, "steps takes 3 arguments, not 2"),
+        ("padded(a, block) == shape(a)", 10, "'padded' is of inputs, and 'block' is n"),
+        ("batched(size, steps)", 14, "is a row of sizes, not a size"),
+        ("results(block) == 1", 8, "'results' is of functions, and 'block' is none"),
         ("min(block) > 1", 0, "min takes 2 arguments, not 1"),
     ],
 )

@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import OpAttrError, OpInputError, OpMemoryError, OpOptionError, Scope
-from opwright import raw_ops
+from opwright import (
+    OpAttrError,
+    OpInputError,
+    OpMemoryError,
+    OpOptionError,
+    Scope,
+    raw_ops,
+)
 from opwright.array import fill
 from opwright.io import parse_example
 from opwright.nn import Conv2D, conv2d
@@ -23,7 +29,7 @@ from opwright.signal import irfft
 from opwright.train import resource_apply_adagrad
 from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
-from opwright_notation.conditions import Condition, parsed
+from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
 from opwright_runtime._binding import memory, properties
 
@@ -246,9 +252,15 @@ CONDITIONS = [
     "least(n) >= 0 and most(n) < block",
     "contents(n)[0] > 1 or elements(n) == 0",
     "finite(y)",
+    "elements(y) == 1 and -1e6 <= value(y) * 2 - 1 <= 1.5",
+    "last(n) + 1 < 3",
+    "memory(T, last(n), shape(x)[1:], steps(y, y, y)) and rank(x) == 0",
+    "len(remove(shape(x), contents(n))) == 1",
     "rising(n)",
     "permutation(n)",
     "batched(n, block)",
+    "nan_free(y)",
+    "spans(n, block) or block == 2",
     "rank(parts) == 1",
     "len(parts) == N and N < 3",
     'format == "A" or len(steps) == 2',
@@ -289,11 +301,13 @@ def generated(condition: str) -> Callable[..., bool]:
 
 def explained(condition: str, arguments: dict[str, Any]) -> bool:
     inputs = {name: arguments[name] for name in ("x", "y", "n", "parts")}
-    lengths = {name: None for name in inputs} | {"parts": len(inputs["parts"])}
+    lengths = dict.fromkeys(inputs) | {"parts": len(inputs["parts"])}
     attrs = {name: v for name, v in arguments.items() if name not in inputs}
     attrs |= {"T": inputs["x"].dtype.name, "N": len(inputs["parts"])}
 
     def ask(name: str, argument: str, index: int | None, more: Any) -> object:
+        if name in JOINT:
+            more = [inputs[one] for one in more]
         tensor = inputs[argument] if index is None else inputs[argument][index]
         return getattr(properties, requirements._PYTHON[name])(tensor, *more)
 
@@ -348,6 +362,45 @@ def test_property_of_unknown_value_is_refused(value: Any) -> None:
     for function in (properties.rank_of, properties.value_of, properties.least_of):
         with pytest.raises(TypeError):
             function(value)
+
+
+def test_are_spans_of_rows_within_size() -> None:
+    def are(*rows: list[int]) -> bool:
+        return properties.are_spans(tf.constant(rows, tf.int64), 5)
+
+    assert are([9, 0, 5], [7, 2, 2]) and are([0, 3])
+    assert not are([9, 0, 6]) and not are([9, 3, 2]) and not are([9, -1, 2])
+    assert not are([1]) and not properties.are_spans(tf.constant([0, 1]), 5)
+
+
+def test_is_batched_of_indices_within_batch() -> None:
+    assert properties.is_batched(tf.constant([[0, 3], [4, 7]]), 4)
+    assert not properties.is_batched(tf.constant([[0, 4], [4, 7]]), 4)
+    assert not properties.is_batched(tf.constant([[0, 1], [3, 4]]), 4)
+    assert properties.is_batched(tf.constant([], tf.int64), 4)
+
+
+def test_steps_of_ranges_are_their_lengths() -> None:
+    assert properties.steps_of(2, 11, 3) == len(range(2, 11, 3))
+    assert properties.steps_of(5.0, 0.0, -2.0) == 3
+    assert properties.steps_of(5, 0, 1) == 0
+    for delta in (0, math.nan, math.inf):
+        assert properties.steps_of(0, 5, delta) == (delta == math.inf) * 0
+    several = tf.constant([0, 5, 9]), tf.constant([3, 5, 0]), tf.constant([1, 1, -3])
+    assert properties.steps_of(*several) == 3 + 0 + 3
+
+
+def test_padded_of_adds_paddings_to_shape() -> None:
+    assert properties.padded_of(np.ones((2, 3)), [[1, 2], [0, 4]]) == (5, 7)
+    with pytest.raises(TypeError):
+        properties.padded_of(np.ones((2, 3)), [[1, 2]])
+
+
+def test_results_of_function_are_counted() -> None:
+    function = tf.function(lambda: (1, 2)).get_concrete_function()
+    assert properties.results_of(function) == 2
+    with pytest.raises(TypeError):
+        properties.results_of("name")
 
 
 def test_least_of_list_with_nan_is_nan() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from opwright_notation.functions import FUNCTIONS
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import resource_variable
@@ -46,6 +47,8 @@ def _name(enum: int) -> str:
 _NAMES = [_name(enum) for enum in range(64)]
 #: The sizes of elements in bytes, by the names of dtypes.
 _BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in _NAMES if name}
+#: The size for a dtype that is not known yet: that of the largest dtype.
+_BYTES[""] = max(_BYTES.values())
 
 
 def rank_of(value: Any) -> int:
@@ -110,6 +113,43 @@ def contents_of(value: Any) -> tuple[int, ...]:
     if numbers.size > MOST_CONTENTS or numbers.dtype.kind not in "iu":
         raise TypeError
     return tuple(numbers.ravel().tolist())
+
+
+def last_of(value: Any) -> float:
+    """The last element; -1 if there is none."""
+    if type(value) in _LISTS and _are_integers(value):
+        return value[-1] if value else -1
+    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
+    return numbers.flat[-1].item() if numbers.size else -1
+
+
+def steps_of(start: Any, limit: Any, delta: Any) -> int:
+    """How many numbers the ranges from `start` to `limit` have together."""
+    if elements_of(start) == elements_of(limit) == elements_of(delta) == 1:
+        first, end, step = value_of(start), value_of(limit), value_of(delta)
+        length = (end - first) / step if step else 0.0
+        # TensorFlow refuses a range without end.
+        return max(math.ceil(length), 0) if math.isfinite(length) else 0
+    rows = (np.asarray(_numbers(one), np.float64) for one in (start, limit, delta))
+    firsts, ends, steps = rows
+    with np.errstate(all="ignore"):
+        counts = np.ceil((ends - firsts) / steps)
+    return int(np.nan_to_num(counts).clip(0, 2.0**62).sum())
+
+
+def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
+    """The shape of a value with paddings before and behind each axis."""
+    sizes, added = sizes_of(value), _numbers(paddings)
+    if added.shape != (len(sizes), 2):
+        raise TypeError
+    pairs = zip(sizes, added.tolist(), strict=True)
+    return tuple(size + before + behind for size, (before, behind) in pairs)
+
+
+def removed(row: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """A row without the sizes at some axes."""
+    found: Any = FUNCTIONS["remove"](row, axes)
+    return tuple(found)
 
 
 def least_of(value: Any) -> float:
@@ -180,6 +220,19 @@ def is_batched(value: Any, size: int) -> bool:
     return bool((offsets >= 0).all() and (offsets < size).all())
 
 
+def is_nan_free(value: Any) -> bool:
+    return not np.isnan(_numbers(value)).any()
+
+
+def are_spans(value: Any, size: int) -> bool:
+    """Whether each row of a matrix ends with a start and an end within `size`."""
+    numbers = _numbers(value)
+    if numbers.ndim != 2 or numbers.shape[1] < 2:
+        return False
+    starts, ends = numbers[:, -2], numbers[:, -1]
+    return bool(((starts >= 0) & (starts <= ends) & (ends <= size)).all())
+
+
 def is_rising(value: Any) -> bool:
     """Whether no element is less than the one before it."""
     numbers = _numbers(value).ravel()
@@ -240,6 +293,14 @@ def dtype_of(*values: Any) -> str:
     raise TypeError
 
 
+def some_dtype_of(*values: Any) -> str:
+    """`dtype_of`, or "" if no input is a tensor."""
+    try:
+        return dtype_of(*values)
+    except TypeError:
+        return ""
+
+
 def dtype_name(value: Any) -> str:
     """The name of a dtype that an attr has."""
     name: str = as_dtype(value).name
@@ -257,6 +318,10 @@ def dims_of(shape: Any) -> tuple[int, ...]:
 
 def shapes_of(shapes: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(map(dims_of, shapes))
+
+
+def products_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(math.prod, shapes))
 
 
 def ranks_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -7,35 +7,44 @@ by generated code. This module checks all others, and says which argument is at 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from opwright_notation.conditions import Condition, parsed
+from opwright_notation.conditions import JOINT, Condition, conjuncts, parsed
 from opwright_notation.evaluation import Facts
 from opwright_notation.refusals import Refusal, refusal
 from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, memory, properties
+from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo
 from opwright_runtime._internals import context, handle_data
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     "rank": properties.rank_of,
     "elements": properties.elements_of,
     "shape": properties.sizes_of,
     "value": properties.value_of,
     "contents": properties.contents_of,
+    "last": properties.last_of,
     "least": properties.least_of,
     "most": properties.most_of,
     "finite": properties.all_finite,
     "rising": properties.is_rising,
     "permutation": properties.is_permutation,
+    "nan_free": properties.is_nan_free,
     "batched": properties.is_batched,
+    "spans": properties.are_spans,
     "dtype": properties.dtype_of,
     "holds": properties.held_by,
+}
+
+_JOINT: dict[str, Callable[..., object]] = {
+    "steps": properties.steps_of,
+    "padded": properties.padded_of,
 }
 
 
@@ -55,7 +64,7 @@ def check(
     """
     condition = _condition(info, tensors, attrs, eager)
     for text in info.requires:
-        for part in _parts(parsed(text)):
+        for part in conjuncts(parsed(text)):
             for index in condition.positions(part):
                 at = condition.at(index)
                 try:
@@ -64,11 +73,6 @@ def check(
                     raise _without_value(info, part, misfit) from None
                 if not holds:
                     raise _refused(info, attrs, refusal(part, at, _labels(info)), eager)
-
-
-def _parts(node: ast.expr) -> Sequence[ast.expr]:
-    is_and = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
-    return node.values if is_and else [node]  # type: ignore[attr-defined]
 
 
 def _condition(
@@ -81,6 +85,8 @@ def _condition(
     def ask(
         name: str, argument: str, index: int | None, more: tuple[object, ...]
     ) -> object:
+        if name in JOINT:
+            return _joint(name, [given[str(one)] for one in (argument, *more)])
         value = given[argument]
         return _property(name, value if index is None else value[index], more)
 
@@ -138,12 +144,22 @@ def _results(function: Any) -> int | None:
 
 def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property of a tensor; None if it is not known."""
-    if type(tensor) is not properties.EagerTensor:
+    if type(tensor) is not EagerTensor:
         return _static(name, tensor, more)
     try:
         return _FUNCTIONS[name](tensor, *more)
-    except (TypeError, ValueError):
+    except Exception:
         # It is of another dtype, or has not one element. TensorFlow refuses that.
+        return None
+
+
+def _joint(name: str, tensors: Sequence[Any]) -> object:
+    """A property of several tensors; None if it is not known."""
+    if any(type(one) is not EagerTensor for one in tensors):
+        return None
+    try:
+        return _JOINT[name](*tensors)
+    except Exception:
         return None
 
 
@@ -168,7 +184,7 @@ def _static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
         return None
     try:
         return _FUNCTIONS[name](value, *more)
-    except (TypeError, ValueError):
+    except Exception:
         return None
 
 
@@ -187,8 +203,9 @@ def _shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
 
 
 def _labels(info: OpInfo) -> dict[str, str]:
-    every = (*info.inputs, *info.attrs, *info.absent.values())
-    return {one.name: one.python_name for one in every}
+    labels = {arg.name: arg.python_name for arg in info.inputs}
+    attrs = (*info.attrs, *info.absent.values())
+    return labels | {attr.name: attr.python_name for attr in attrs}
 
 
 def _without_value(info: OpInfo, node: ast.expr, misfit: MisfitError) -> errors.OpError:
