@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -40,7 +40,7 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
 # The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
-EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or project or wheel
+EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or process_ends or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
 	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py
@@ -112,6 +112,12 @@ fuzz: native ## Make 100,000 good and bad calls of all native ops; CALLS=2000 fo
 SEED ?= 0
 fuzz-diagnosis: native ## Bend the arguments of 100,000 calls, and judge what errors say.
 	PYTHONPATH=tests $(BIN)/python -m fuzz.diagnosis --jobs $(JOBS) --seed $(SEED) $(CALLS)
+
+# SIDE=raw calls TensorFlow's own wrappers instead of opwright.
+SIDE ?= opwright
+fuzz-ops: native ## Bend 100,000 calls of all ops of TensorFlow, and find those that end the process.
+	PYTHONPATH=tests $(BIN)/python -m fuzz.ops --jobs $(JOBS) --seed $(SEED) --side $(SIDE) \
+		--calls $$(($(CALLS) / 1000)) --known tests/fuzz/known_process_ends.yaml
 
 SANITIZED := build/sanitize-library
 fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASan and UBSan.

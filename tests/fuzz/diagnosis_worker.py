@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,7 +28,7 @@ from support.equivalence.calls import call_opwright_function, call_tensorflow
 from . import bends, claims
 from .bends import Arguments, Bent
 from .diagnosis import EXAMPLE
-from .worker import Reports, serve
+from .worker import Reports, limit_memory, serve
 
 #: What a call may have beyond what the process has at first.
 MOST_MEMORY = 4 << 30
@@ -142,7 +141,7 @@ def word(value: Any) -> str:
 def obey(command: Mapping[str, Any], report: Reports) -> None:
     os.chdir(command["folder"])  # Where files go.
     tf.constant(0)  # What TensorFlow needs once is no call's own.
-    limit_memory()
+    limit_memory(MOST_MEMORY)
     end = time.monotonic() + command["seconds"]
     names, places = command["ops"], command["each"] + 1
     op, first = divmod(command["first"], places)
@@ -196,13 +195,6 @@ def dtypes(arguments: Arguments) -> list[str]:
 def is_taken(name: str, arguments: Arguments) -> bool:
     bent = Bent(name, arguments, arguments, "eager")
     return refusal(call_opwright_function, bent, arguments) is None
-
-
-def limit_memory() -> None:
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
-    most = pages * resource.getpagesize() + MOST_MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":

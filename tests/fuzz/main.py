@@ -8,12 +8,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from .draws import LEAST, fitting
+from .progress import say, shown
 from .reduce import Plain, reduced, write
 from .supervisor import Finding, Worker
 
@@ -166,36 +165,6 @@ class Fuzzer:
         say(f"         written to {path}")
 
 
-def say(words: str) -> None:
-    print(words, flush=True)
-
-
-@contextmanager
-def shown(fuzzer: Fuzzer) -> Iterator[None]:
-    """Progress: a bar on a terminal, otherwise a line from time to time."""
-    done = threading.Event()
-
-    def watch() -> None:
-        if sys.stdout.isatty():
-            from rich.progress import Progress
-
-            with Progress() as progress:
-                task = progress.add_task("calls", total=fuzzer.options.calls)
-                while not done.wait(0.5):
-                    progress.update(task, completed=fuzzer.total)
-            return
-        while not done.wait(60):
-            say(f"{time.monotonic() - fuzzer.began:6.0f} s, {fuzzer.total} calls")
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def table(fuzzer: Fuzzer) -> None:
     ops = sorted({op for op, _ in fuzzer.calls})
     ways = [way for way in KINDS if any(w == way for _, w in fuzzer.calls)]
@@ -242,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     threads = [threading.Thread(target=fuzzer.work) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
-    with shown(fuzzer):
+    with shown(options.calls, lambda: fuzzer.total):
         for thread in threads:
             thread.join()
     for failure in fuzzer.failures:

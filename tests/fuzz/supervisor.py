@@ -75,7 +75,7 @@ Seen = Callable[[str, str, str, str], None]  # Of a call: op, way, goodness, out
 
 
 class Worker:
-    def __init__(self, module: str = "fuzz.worker") -> None:
+    def __init__(self, module: str = "fuzz.worker", **changes: str) -> None:
         reader, writer = os.pipe()
         self.reader = reader
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -88,8 +88,11 @@ class Worker:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
             "PYTHONHASHSEED": "0",
+            # Otherwise an allocation that fails is tried again for ten seconds.
+            "TF_ENABLE_ONEDNN_OPTS": "0",
             # Less than the oracle of memory allows: what is kept beyond it is found.
             "OPWRIGHT_WEIGHT_CACHE_BYTES": str(64 << 20),
+            **changes,
         }
         if PRELOAD:
             env |= {"LD_PRELOAD": PRELOAD, **SANITIZERS}
@@ -229,6 +232,8 @@ def cause(text: str) -> str:
         r"^.*ERROR: AddressSanitizer: .*$",
         r"^.*Check failed: .*$",
         r"^F[0-9]{4} .*$",
+        # The reason is on the third line.
+        r"^Assertion failure\n.*\n.*$",
         r"^\s*what\(\): .*$",
         r"^.*terminate called .*$",
         r"^(?:free|malloc|munmap_chunk|double free|corrupted).*$",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
@@ -126,10 +126,15 @@ def prepare() -> Memory:
     )
     tf.constant(0)
     if not SANITIZED:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + MOST_MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        limit_memory(MOST_MEMORY)
     return Memory()
+
+
+def limit_memory(more: int) -> None:
+    """Bounds the address space to what the process has, and as many bytes more."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def native_ops() -> dict[str, list[str]]:

@@ -45,6 +45,10 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "trains layers of other libraries against plain Keras",
         ("embedding/test_libraries.py",),
     ),
+    "process_ends": (
+        "calls every op, some of which end the process",
+        ("fuzz/test_ops_run.py",),
+    ),
     "project": (
         "builds a project or a package from nothing",
         ("golden/test_native_ops.py", "golden/test_own_library.py"),

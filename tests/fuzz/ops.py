@@ -1,0 +1,435 @@
+"""Makes bent calls of every op with a CPU kernel; finds those that end the process.
+
+`PYTHONPATH=tests python -m fuzz.ops --calls 100 --seed 1`. The valid calls come from
+the examples of opdefs. `--side raw` makes them through `tf.raw_ops`, `--side opwright`
+through opwright, which may also refuse what TensorFlow takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .ops_findings import (
+    HANG,
+    REFUSED,
+    Corpus,
+    Found,
+    known,
+    lines,
+    show,
+    signature,
+    summary,
+)
+from .ops_state import EXAMPLE
+from .ops_supervisor import Ended, LimitedWorker
+from .progress import say, shown
+from .reduce import Plain, reduced
+
+# Calls of a process: to start one takes as long as a hundred calls.
+CALLS = 1500
+# Calls with the same bends of the same arguments end the process: most that follow are
+# left out.
+MUTED = 3
+# Findings of one reason that are tried alone, until one does it again.
+TRIED = 3
+# Calls with one refusal that TensorFlow takes, after which no more are tried.
+ENOUGH = 3
+# The part of the calls that are made without oneDNN, of ops that it replaces.
+WITHOUT_ONEDNN = 2 / 3
+# Seconds to make a finding smaller.
+REDUCED = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """Calls of some ops, by their numbers."""
+
+    ops: tuple[str, ...]
+    onednn: str
+    first: int
+    last: int
+
+
+class Run:
+    """Calls of ops, in worker processes."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.corpus = Corpus(options.corpus)
+        self.outcomes: Counter[str] = Counter()
+        self.deaths: Counter[str] = Counter()
+        self.tried: Counter[str] = Counter()
+        self.keys: dict[str, Counter[str]] = defaultdict(Counter)
+        # By signature.
+        self.by_reason: dict[str, list[Found]] = defaultdict(list)
+        self.failures: list[BaseException] = []
+        self.left_out: dict[str, str] = {}
+        self.began = time.monotonic()
+        self.end = self.began + (options.minutes * 60 or math.inf)
+        self.tasks: list[Task] = []
+        self.idle: list[LimitedWorker] = []
+
+    @property
+    def found(self) -> list[Found]:
+        return [one for several in self.by_reason.values() for one in several]
+
+    @property
+    def made(self) -> int:
+        return self.outcomes.total()
+
+    def over(self) -> bool:
+        return bool(self.failures) or time.monotonic() > self.end
+
+    def prepare(self) -> None:
+        """Finds the ops, and divides the calls into tasks."""
+        worker = LimitedWorker("0")
+        listed = worker.obey({"list": self.options.ops}).shown
+        self.idle.append(worker)
+        assert listed is not None
+        self.left_out = listed["left out"]
+        names = listed["ops"]
+        random.Random(self.options.seed).shuffle(names)
+        replaced = set(listed["onednn"])
+        finished = set[tuple[Any, ...]]()
+        if self.options.resume:
+            finished = {tuple(one.values()) for one in self.corpus.finished()}
+            for one in self.corpus.findings():
+                self.by_reason[one.signature].append(one)
+        self.tasks = [
+            task
+            for onednn in ("0", "1")
+            for task in self.divided(names, replaced, onednn, finished)
+        ]
+        self.tasks.reverse()  # Taken from the end.
+
+    def divided(
+        self,
+        names: list[str],
+        replaced: set[str],
+        onednn: str,
+        finished: set[tuple[Any, ...]],
+    ) -> list[Task]:
+        by_range: dict[tuple[int, int], list[str]] = defaultdict(list)
+        for name in names:
+            first, last = self.part(name in replaced, onednn)
+            key = (name, self.options.side, self.options.seed, onednn, first, last)
+            if first < last and key not in finished:
+                by_range[first, last].append(name)
+        found = []
+        for (first, last), group in by_range.items():
+            count = max(1, CALLS // (last - first))
+            found += [
+                Task(tuple(group[at : at + count]), onednn, first, last)
+                for at in range(0, len(group), count)
+            ]
+        return found
+
+    def part(self, is_replaced: bool, onednn: str) -> tuple[int, int]:
+        """The numbers of an op's calls that are made with or without oneDNN."""
+        calls, chosen = self.options.calls, self.options.onednn
+        if chosen != "both":
+            return (0, calls if chosen == {"0": "off", "1": "on"}[onednn] else 0)
+        middle = math.ceil(calls * WITHOUT_ONEDNN) if is_replaced else calls
+        return (0, middle) if onednn == "0" else (middle, calls)
+
+    def work(self) -> None:
+        workers: dict[str, LimitedWorker] = {}
+        try:
+            while (task := self.next()) is not None:
+                if task.onednn not in workers:
+                    is_ready = task.onednn == "0" and self.idle
+                    workers[task.onednn] = (
+                        self.idle.pop() if is_ready else LimitedWorker(task.onednn)
+                    )
+                self.calls_of(workers[task.onednn], task)
+        except BaseException as error:
+            self.failures.append(error)
+        finally:
+            for worker in workers.values():
+                worker.close()
+
+    def next(self) -> Task | None:
+        with self.lock:
+            return None if self.over() or not self.tasks else self.tasks.pop()
+
+    def calls_of(self, worker: LimitedWorker, task: Task) -> None:
+        """Makes the calls of a task, past those that end the process."""
+        index, number = 0, task.first
+        done = partial(self.finish, task)
+        while index < len(task.ops) and not self.over():
+            command = {
+                "ops": task.ops,
+                "seed": self.options.seed,
+                "side": self.options.side,
+                "calls": [task.first, task.last],
+                "at": [index, number],
+                "muted": {name: self.muted(name) for name in task.ops},
+                "seconds": min(self.end - time.monotonic(), 86_400),
+            }
+            ended = worker.obey(command, done)
+            with self.lock:
+                self.outcomes.update(ended.outcomes)
+            self.judge(worker, task, ended)
+            if ended.place is None:
+                return
+            op = task.ops[ended.place.op]
+            self.died(worker, task, op, ended)
+            index, number = ended.place.op, ended.place.number + 1
+            if ended.place.number == EXAMPLE or self.deaths[op] >= self.options.deaths:
+                done(index)
+                index, number = index + 1, task.first
+
+    def muted(self, name: str) -> list[str]:
+        return [keys for keys, n in self.keys[name].items() if n >= MUTED]
+
+    def finish(self, task: Task, index: int) -> None:
+        self.corpus.finish(
+            {
+                "op": task.ops[index],
+                "side": self.options.side,
+                "seed": self.options.seed,
+                "onednn": task.onednn,
+                "first": task.first,
+                "last": task.last,
+            }
+        )
+
+    def died(self, worker: LimitedWorker, task: Task, op: str, ended: Ended) -> None:
+        """Keeps a call that ended the process, if its reason is a new one."""
+        assert ended.place is not None
+        said = signature(op, ended.kind, ended.words)
+        with self.lock:
+            self.outcomes[ended.kind] += 1
+            self.deaths[op] += 1
+            self.keys[op][ended.keys] += bool(ended.keys)
+            self.tried[f"{said} {ended.keys}"] += 1
+            places = {part.split(" ")[0] for part in ended.keys.split(" + ")}
+            for had in self.by_reason[said]:
+                # Its bends alone may have done it.
+                if had.places <= places and (had.confirmed or ended.kind == HANG):
+                    had.times += 1
+                    return
+            if self.tried[f"{said} {ended.keys}"] > TRIED:
+                return
+        number = ended.place.number
+        found = Found(
+            op,
+            ended.kind,
+            ended.words,
+            self.options.side,
+            task.onednn,
+            self.options.seed,
+            number,
+            confirmed=False,
+            code="",
+            data={"op": op, "bends": [], "mode": "eager", "number": number},
+        )
+        if number != EXAMPLE:
+            alone(worker, found)
+        self.keep(found)
+
+    def keep(self, found: Found) -> None:
+        """Keeps a finding, unless there is one of the same reason and arguments."""
+        with self.lock:
+            several = self.by_reason[found.signature]
+            for had in several:
+                if had.places == found.places and had.confirmed >= found.confirmed:
+                    had.times += 1
+                    return
+            several.append(found)
+        self.corpus.keep(found)
+        self.tell(found)
+
+    def tell(self, found: Found) -> None:
+        if not sys.stdout.isatty():
+            message = " ".join(found.message.split())[:120]
+            say(f"{found.op}, {found.kind}: {message}\n    {found.code[:300]}")
+
+    def judge(self, worker: LimitedWorker, task: Task, ended: Ended) -> None:
+        """Finds what opwright refuses and TensorFlow takes."""
+        cases = []
+        for index, number, words in ended.refused:
+            op = task.ops[index]
+            had = self.by_reason[signature(op, REFUSED, words)]
+            if not had or had[0].times < ENOUGH:
+                cases.append((op, number, words))
+        first = 0
+        while first < len(cases) and not self.over():
+            command = {
+                "judge": [case[:2] for case in cases],
+                "first": first,
+                "seed": self.options.seed,
+            }
+            judged = worker.obey(command)
+            for place, data in judged.taken:
+                self.refused(task, *cases[place], data)
+            if judged.place is None:
+                return
+            first = judged.place.op + 1
+
+    def refused(
+        self, task: Task, op: str, number: int, words: str, data: dict[str, Any]
+    ) -> None:
+        said = signature(op, REFUSED, words)
+        with self.lock:
+            self.outcomes[REFUSED] += 1
+            if had := self.by_reason[said]:
+                had[0].times += 1
+                return
+            found = Found(
+                op,
+                REFUSED,
+                words,
+                self.options.side,
+                task.onednn,
+                self.options.seed,
+                number,
+                confirmed=True,
+                code=data["code"],
+                data=data,
+            )
+            self.by_reason[said].append(found)
+        self.corpus.keep(found)
+        self.tell(found)
+
+
+def alone(worker: LimitedWorker, found: Found) -> None:
+    """Tries a call alone, with fewer bends, and eagerly."""
+
+    def again(data: dict[str, Any]) -> bool:
+        """Whether a call ends the process for the same reason."""
+        command = {"replay": data, "seed": found.seed, "side": found.side}
+        ended = worker.obey(command)
+        if ended.shown is None:
+            return False
+        if not found.code:
+            found.data, found.code = ended.shown, ended.shown["code"]
+        if ended.place is None:
+            return False
+        if signature(found.op, ended.kind, ended.words) != found.signature:
+            return False
+        found.data, found.code = ended.shown, ended.shown["code"]
+        return True
+
+    found.confirmed = again({"op": found.op, "number": found.number})
+    if not found.confirmed:
+        return
+    if found.data["mode"] != "eager":
+        again({**found.data, "mode": "eager"})
+    # The bends stand in the place of a scenario's calls.
+    plain: Plain = {"calls": [{"bend": one} for one in found.data["bends"]]}
+    data = dict(found.data)
+
+    def fails(smaller: Plain) -> bool:
+        return again({**data, "bends": [one["bend"] for one in smaller["calls"]]})
+
+    reduced(plain, fails, REDUCED)
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Makes the calls of a file of findings again; how many end the process."""
+    workers: dict[str, LimitedWorker] = {}
+    count = 0
+    try:
+        for one in (Found(**line) for line in lines(options.replay)):
+            if one.onednn not in workers:
+                workers[one.onednn] = LimitedWorker(one.onednn)
+            if "code" not in one.data:
+                continue
+            command = {"replay": one.data, "seed": one.seed, "side": options.side}
+            ended = workers[one.onednn].obey(command)
+            count += ended.place is not None
+            told = " ".join((ended.told or "taken").split())[:150]
+            outcome = told if ended.place is None else f"ended, {ended.kind}"
+            say(f"{one.op}, {one.kind}: {outcome}")
+    finally:
+        for worker in workers.values():
+            worker.close()
+    say(f"{count} end the process")
+    return 1 if count else 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.ops", description=__doc__)
+    add = parser.add_argument
+    add("--calls", type=int, default=100, help="of each op")
+    add("--seed", type=int, default=0)
+    add("--jobs", type=int, default=2, help="processes at once")
+    add("--ops", type=lambda text: text.split(","), help="these alone: A,B")
+    add("--minutes", type=float, default=0, help="stop after so many")
+    add("--side", choices=("raw", "opwright"), default="opwright")
+    add("--onednn", choices=("both", "on", "off"), default="both")
+    add("--deaths", type=int, default=40, help="of an op, after which it is left alone")
+    add("--corpus", type=Path, help="a folder for the findings")
+    add("--resume", action="store_true", help="leave out what the corpus has")
+    add("--summary", type=Path, help="a Markdown file for the findings")
+    add("--known", type=Path, help="a YAML file of ops that may end the process")
+    add("--replay", type=Path, help="make the calls of a findings.jsonl again")
+    options = parser.parse_args(arguments)
+    if options.resume and options.corpus is None:
+        parser.error("--resume needs --corpus")
+    return options
+
+
+def run(options: argparse.Namespace) -> Run:
+    """Makes the calls.
+
+    Raises:
+        RuntimeError: a worker failed for a reason of its own.
+    """
+    made = Run(options)
+    made.prepare()
+    threads = [threading.Thread(target=made.work) for _ in range(options.jobs)]
+    total = sum(len(one.ops) * (one.last - one.first) for one in made.tasks)
+    with shown(total, lambda: made.made):
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            made.end = 0.0
+            for thread in threads:
+                thread.join()
+    for worker in made.idle:
+        worker.close()
+    for failure in made.failures:
+        raise failure
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.replay is not None:
+        return replay(options)
+    made = run(options)
+    found = made.found
+    show(found, made.outcomes, time.monotonic() - made.began)
+    for reason, count in Counter(made.left_out.values()).items():
+        say(f"{count} ops are left out: {reason}")
+    if options.summary is not None:
+        about = (
+            f"Side {options.side}, seed {options.seed}, {options.calls} calls an op."
+        )
+        options.summary.write_text(summary(found, made.outcomes, about), "utf-8")
+    expected = known(options.known) if options.known is not None else {}
+    fresh = {one.op for one in found if one.group == "crash"} - expected.keys()
+    if fresh:
+        say(f"ops that end the process: {', '.join(sorted(fresh))}")
+    refused = sum(one.group == REFUSED for one in found)
+    return 1 if fresh or refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""Makes bent calls of any op, and says in shared memory which one is next.
+
+Run by ops.py, as worker.py is by main.py: `python -m fuzz.ops_worker DESCRIPTOR`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from support.equivalence.registry import op_defs, ops_with_cpu_kernel
+from support.grouped import ops
+
+from .bends import info_of
+from .ops_bends import Bend, Plan, applied, draw
+from .ops_calls import (
+    MODES,
+    Arguments,
+    Base,
+    Example,
+    has_handles,
+    make,
+    tensors,
+)
+from .ops_left_out import NATIVE, why_left_out
+from .ops_state import EXAMPLE, State
+from .ops_text import before, call_text
+from .worker import Reports, limit_memory, serve
+
+#: What a call may have of address space, beyond what the process has at first.
+ADDRESS_SPACE = 12 << 30
+# Calls of an op after which its handles are made anew.
+RENEWED = 20
+# Times that a call is made which is tried alone.
+REPEATED = 3
+
+
+class Caller:
+    """The calls of one op."""
+
+    def __init__(self, name: str, index: int, state: State, side: str) -> None:
+        self.index = index
+        self.state = state
+        self.side = side
+        self.example = Example(name)
+        self.info = self.example.info
+        self.bases: list[Base] = []
+        self.made = 0
+
+    def prepare(self) -> bool:
+        """Runs the example; whether it has a call that can be made again."""
+        self.state.begin(self.index, EXAMPLE, "")
+        self.bases = [one for one in self.example.calls() if self.find_modes(one)]
+        self.state.end(self.index, EXAMPLE, "ran" if self.bases else "unmade")
+        return bool(self.bases)
+
+    def find_modes(self, base: Base) -> bool:
+        """Finds the modes that TensorFlow takes a call in."""
+        given = tensors(base.arguments)
+        found = []
+        for mode in MODES:
+            try:
+                make(self.info, "raw", "function", mode, given)
+            except Exception:
+                continue
+            found.append(mode)
+        base.modes = tuple(found)
+        return bool(found)
+
+    def renew(self) -> None:
+        """Makes handles anew, which calls change."""
+        self.made += 1
+        if self.made % RENEWED or not any(
+            has_handles(one.arguments) for one in self.bases
+        ):
+            return
+        modes = [one.modes for one in self.bases]
+        fresh = self.example.calls()
+        if len(fresh) == len(modes):
+            self.bases = fresh
+            for base, had in zip(fresh, modes, strict=True):
+                base.modes = had
+
+    def draw(self, seed: int, number: int) -> tuple[Plan, Arguments]:
+        """The call with a number. To make its handles may end the process too."""
+        self.state.begin(self.index, number, "")
+        return draw(self.info, self.bases, seed, number)
+
+    def call(self, made: Plan, number: int, arguments: Arguments) -> Exception | None:
+        """Makes a call; what refuses it."""
+        self.state.begin(self.index, number, made.keys)
+        try:
+            given = tensors(arguments)
+        except Exception as error:
+            self.state.end(self.index, number, "unmade")
+            return error
+        try:
+            make(self.info, self.side, made.entry, made.mode, given)
+        except Exception as error:
+            self.state.end(self.index, number, "refused")
+            return error
+        self.state.end(self.index, number, "ran")
+        return None
+
+    def text(self, made: Plan, arguments: Arguments) -> str:
+        said = call_text(self.info, made.mode, arguments)
+        first = before(self.example.parts, self.info)
+        return first + said if has_handles(arguments) else said
+
+
+def is_own(error: Exception | None) -> bool:
+    """Whether opwright refuses a call, and TensorFlow did not."""
+    return isinstance(error, errors.OpError) and not isinstance(
+        error, tf.errors.OpError
+    )
+
+
+def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> None:
+    """Makes the calls of several ops, from one of them on."""
+    end = time.monotonic() + command["seconds"]
+    names, (first, last) = command["ops"], command["calls"]
+    index, number = command["at"]
+    muted = {name: set(keys) for name, keys in command["muted"].items()}
+    while index < len(names):
+        caller = Caller(names[index], index, state, command["side"])
+        quiet = muted.get(names[index], set())
+        for one in range(number, last) if caller.prepare() else ():
+            if time.monotonic() > end:
+                return
+            try:
+                made, arguments = caller.draw(command["seed"], one)
+            except Exception as error:  # The fuzzer's own.
+                report("w", json.dumps(f"{names[index]} {one}: {error!r}"))
+                state.end(index, one, "unmade")
+                continue
+            # One in ten is made all the same, with other numbers.
+            if made.keys in quiet and one % 10:
+                state.end(index, one, "left out")
+                continue
+            error = caller.call(made, one, arguments)
+            if command["side"] == "opwright" and is_own(error):
+                report("q", json.dumps([index, one, str(error)[:300]]))
+            caller.renew()
+        report("o", index)
+        index, number = index + 1, first
+
+
+def judge(command: Mapping[str, Any], state: State, report: Reports) -> None:
+    """Says which calls TensorFlow takes."""
+    callers: dict[str, Caller] = {}
+    for place, (name, number) in enumerate(command["judge"]):
+        if place < command["first"]:
+            continue
+        if name not in callers:
+            callers[name] = Caller(name, place, state, "raw")
+            callers[name].prepare()
+        caller = callers[name]
+        caller.index = place
+        if not caller.bases:
+            continue
+        made, arguments = caller.draw(command["seed"], number)
+        if caller.call(made, number, arguments) is None:
+            report("a", json.dumps([place, described(caller, made, arguments)]))
+
+
+def described(caller: Caller, made: Plan, arguments: Arguments) -> dict[str, Any]:
+    """A call as data."""
+    return {
+        "op": made.op,
+        "base": made.base,
+        "mode": made.mode,
+        "entry": made.entry,
+        "bends": [[one.place, one.at, one.kind, one.seed] for one in made.bends],
+        "code": caller.text(made, arguments),
+    }
+
+
+def replay(command: Mapping[str, Any], state: State, report: Reports) -> None:
+    """Makes one call alone, which is given by its number or as data."""
+    data = command["replay"]
+    caller = Caller(data["op"], 0, state, command["side"])
+    if not caller.prepare():
+        return
+    if "bends" in data:
+        bends = tuple(Bend(*one) for one in data["bends"])
+        made = Plan(data["op"], data["base"], data["mode"], data["entry"], bends)
+        base = caller.bases[made.base % len(caller.bases)]
+        state.begin(0, 0, made.keys)
+        arguments = applied(caller.info, base.arguments, bends)
+    else:
+        made, arguments = caller.draw(command["seed"], data["number"])
+    report("j", json.dumps(described(caller, made, arguments)))
+    for _ in range(REPEATED):
+        error = caller.call(made, 0, arguments)
+    report("t", json.dumps(None if error is None else str(error)))
+
+
+def listed(chosen: list[str] | None) -> dict[str, Any]:
+    """The ops to call, those with kernels that oneDNN replaces, and those left out.
+
+    Args:
+        chosen: the ops to call, whatever they are; None for all.
+    """
+    called, left_out = chosen or [], {}
+    every = () if chosen else (name for group in ops().values() for name in group)
+    for name in sorted(every):
+        if name not in ops_with_cpu_kernel():
+            continue
+        reason = why_left_out(name)
+        if reason is None and info_of(name).native:
+            reason = NATIVE
+        if reason is None:
+            called.append(name)
+        else:
+            left_out[name] = reason
+    registered = op_defs()
+    replaced = [
+        name
+        for name in called
+        if f"_Mkl{name}" in registered or f"_MklNative{name}" in registered
+    ]
+    return {"ops": called, "onednn": replaced, "left out": left_out}
+
+
+def obey(command: dict[str, Any], report: Reports) -> None:
+    if "list" in command:
+        report("j", json.dumps(listed(command["list"])))
+        return
+    os.chdir(command["folder"])  # Where files go.
+    tf.constant(0)  # What TensorFlow needs once is no call's own.
+    limit_memory(ADDRESS_SPACE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    state = State(Path(command["state"]))
+    if "replay" in command:
+        replay(command, state, report)
+    elif "judge" in command:
+        judge(command, state, report)
+    else:
+        make_calls(command, state, report)
+
+
+if __name__ == "__main__":
+    tf.constant  # noqa: B018  Loaded before the first fork.
+    serve(obey)

@@ -1,0 +1,25 @@
+"""Calls of every op through opwright end the process only where that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .ops import parse, run
+from .ops_findings import known
+
+KNOWN = Path(__file__).parent / "known_process_ends.yaml"
+# Of each op: about a minute on two cores.
+CALLS = 12
+
+
+def test_calls_of_every_op_end_the_process_only_where_known() -> None:
+    made = run(parse(["--calls", str(CALLS), "--jobs", "2"]))
+    assert made.outcomes["ran"] > 0
+    assert made.outcomes["refused"] > 0
+    ended = {
+        one.op: f"{one.kind} {one.message}: {one.code}"
+        for one in made.found
+        if one.group == "crash"
+    }
+    fresh = ended.keys() - known(KNOWN).keys()
+    assert not fresh, "\n".join(ended[op] for op in sorted(fresh))
