@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 from .ops_findings import (
     HANG,
+    MEMORY,
     REFUSED,
     Corpus,
     Found,
@@ -79,6 +81,7 @@ class Run:
         self.end = self.began + (options.minutes * 60 or math.inf)
         self.tasks: list[Task] = []
         self.idle: list[LimitedWorker] = []
+        self.modes: dict[str, list[list[str]]] = {}
 
     @property
     def found(self) -> list[Found]:
@@ -175,11 +178,13 @@ class Run:
                 "calls": [task.first, task.last],
                 "at": [index, number],
                 "muted": {name: self.muted(name) for name in task.ops},
+                "modes": self.known_modes(task.ops),
                 "seconds": min(self.end - time.monotonic(), 86_400),
             }
             ended = worker.obey(command, done)
             with self.lock:
                 self.outcomes.update(ended.outcomes)
+                self.modes |= {task.ops[one]: modes for one, modes in ended.modes}
             self.judge(worker, task, ended)
             if ended.place is None:
                 return
@@ -189,6 +194,9 @@ class Run:
             if ended.place.number == EXAMPLE or self.deaths[op] >= self.options.deaths:
                 done(index)
                 index, number = index + 1, task.first
+
+    def known_modes(self, names: Iterable[str]) -> dict[str, list[list[str]]]:
+        return {name: self.modes[name] for name in names if name in self.modes}
 
     def muted(self, name: str) -> list[str]:
         return [keys for keys, n in self.keys[name].items() if n >= MUTED]
@@ -212,7 +220,9 @@ class Run:
         with self.lock:
             self.outcomes[ended.kind] += 1
             self.deaths[op] += 1
-            self.keys[op][ended.keys] += bool(ended.keys)
+            # One that hangs takes as long as thousands of others.
+            weight = MUTED if ended.kind in (HANG, MEMORY) else 1
+            self.keys[op][ended.keys] += weight if ended.keys else 0
             self.tried[f"{said} {ended.keys}"] += 1
             places = {part.split(" ")[0] for part in ended.keys.split(" + ")}
             for had in self.by_reason[said]:
@@ -236,7 +246,7 @@ class Run:
             data={"op": op, "bends": [], "mode": "eager", "number": number},
         )
         if number != EXAMPLE:
-            alone(worker, found)
+            alone(worker, found, self.modes.get(op))
         self.keep(found)
 
     def keep(self, found: Found) -> None:
@@ -268,6 +278,7 @@ class Run:
         while first < len(cases) and not self.over():
             command = {
                 "judge": [case[:2] for case in cases],
+                "modes": self.known_modes(op for op, *_ in cases),
                 "first": first,
                 "seed": self.options.seed,
             }
@@ -304,12 +315,17 @@ class Run:
         self.tell(found)
 
 
-def alone(worker: LimitedWorker, found: Found) -> None:
+def alone(worker: LimitedWorker, found: Found, modes: list[list[str]] | None) -> None:
     """Tries a call alone, with fewer bends, and eagerly."""
 
     def again(data: dict[str, Any]) -> bool:
         """Whether a call ends the process for the same reason."""
-        command = {"replay": data, "seed": found.seed, "side": found.side}
+        command = {
+            "replay": data,
+            "seed": found.seed,
+            "side": found.side,
+            "modes": modes,
+        }
         ended = worker.obey(command)
         if ended.shown is None:
             return False

@@ -65,8 +65,10 @@ class TensorValue:
         if self.dtype in STORED:
             return tf.bitcast(tf.constant(self.array, STORED[self.dtype]), self.dtype)
         if self.dtype == tf.string and not self.array.size:
-            # TensorFlow makes no tensor of strings from an empty array.
-            return tf.reshape(tf.constant([], tf.string), np.int64(self.array.shape))
+            # TensorFlow makes no tensor of strings from an empty array. It cuts the
+            # sizes in an array to 32 bits.
+            shape = tf.constant(self.array.shape, tf.int64)
+            return tf.reshape(tf.constant([], tf.string), shape)
         return tf.constant(self.array, self.dtype)
 
 

@@ -22,7 +22,6 @@ LEFT_OUT = {
     "needs a TPU, or a compiler": (
         r"\w*TPU\w*",
         r"Xla(?!SplitND|ConcatND)\w*",
-        r"DTensor\w*",
     ),
     "prints": ("Print|PrintV2",),
     "looks into a program that is debugged": (r"Debug\w*",),

@@ -50,6 +50,7 @@ class Ended:
     refused: list[tuple[int, int, str]] = field(default_factory=list)
     taken: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     told: str | None = None
+    modes: list[tuple[int, list[list[str]]]] = field(default_factory=list)
 
 
 class LimitedWorker(Worker):
@@ -94,6 +95,8 @@ class LimitedWorker(Worker):
                 watch.pid = int(rest)
             elif kind == "o" and done:
                 done(int(rest))
+            elif kind == "m":
+                ended.modes.append(json.loads(rest))
             elif kind == "w":
                 say(f"not drawn: {json.loads(rest)}")
             elif kind == "q":

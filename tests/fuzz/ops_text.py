@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,20 +68,33 @@ def _skipped(function: ast.expr, op: str) -> int | None:
     return 1 if path[-2:] == [naming.class_name(op), "create"] else None
 
 
-def before(parts: list[str], info: OpInfo) -> str:
-    """The statements of an example before the one that calls the op."""
-    names = (naming.function_name(info.name), naming.class_name(info.name))
-    kept = []
+def before(parts: list[str], info: OpInfo, said: str) -> str:
+    """The statements of an example before the one that calls the op.
+
+    Args:
+        said: the call, which needs no statements if it has no name of theirs.
+    """
+    names = {naming.function_name(info.name), naming.class_name(info.name)}
+    kept, made = [], set[str]()
     for part in parts:
-        words = {node.id for node in ast.walk(ast.parse(part)) if _is_name(node)}
-        if words & {*names}:
+        used, stored = _names(part)
+        if used & names:
             break
         kept.append(part)
-    return "".join(kept)
+        made |= stored
+    return "".join(kept) if made & _names(said)[0] else ""
 
 
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
+def _names(part: str) -> tuple[set[str], set[str]]:
+    """The names in statements, and those that they make."""
+    try:
+        tree = ast.parse(part)
+    except SyntaxError:  # An argument that has no expression.
+        return set(re.findall(r"\w+", part)), set()
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    stored = {node.id for node in found if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in found}, stored | {*functions}
 
 
 def call_text(info: OpInfo, mode: str, arguments: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,10 @@ RENEWED = 20
 REPEATED = 3
 
 
+# Of each call of an example.
+Modes = list[list[str]]
+
+
 class Caller:
     """The calls of one op."""
 
@@ -55,27 +59,37 @@ class Caller:
         self.example = Example(name)
         self.info = self.example.info
         self.bases: list[Base] = []
+        self.modes: Modes = []
         self.made = 0
 
-    def prepare(self) -> bool:
-        """Runs the example; whether it has a call that can be made again."""
+    def prepare(self, modes: Modes | None) -> bool:
+        """Runs the example; whether it has a call that can be made again.
+
+        Args:
+            modes: the modes of the example's calls, if they are known.
+        """
         self.state.begin(self.index, EXAMPLE, "")
-        self.bases = [one for one in self.example.calls() if self.find_modes(one)]
+        made = self.example.calls()
+        if modes is not None and len(modes) == len(made):
+            for base, known in zip(made, modes, strict=True):
+                base.modes = tuple(known)
+        else:
+            for base in made:
+                base.modes = tuple(self.find_modes(base))
+        self.modes = [list(one.modes) for one in made]
+        self.bases = [one for one in made if one.modes]
         self.state.end(self.index, EXAMPLE, "ran" if self.bases else "unmade")
         return bool(self.bases)
 
-    def find_modes(self, base: Base) -> bool:
-        """Finds the modes that TensorFlow takes a call in."""
+    def find_modes(self, base: Base) -> Iterator[str]:
+        """The modes that TensorFlow takes a call in."""
         given = tensors(base.arguments)
-        found = []
         for mode in MODES:
             try:
                 make(self.info, "raw", "function", mode, given)
             except Exception:
                 continue
-            found.append(mode)
-        base.modes = tuple(found)
-        return bool(found)
+            yield mode
 
     def renew(self) -> None:
         """Makes handles anew, which calls change."""
@@ -84,12 +98,11 @@ class Caller:
             has_handles(one.arguments) for one in self.bases
         ):
             return
-        modes = [one.modes for one in self.bases]
         fresh = self.example.calls()
-        if len(fresh) == len(modes):
-            self.bases = fresh
-            for base, had in zip(fresh, modes, strict=True):
-                base.modes = had
+        if len(fresh) == len(self.modes):
+            for base, modes in zip(fresh, self.modes, strict=True):
+                base.modes = tuple(modes)
+            self.bases = [one for one in fresh if one.modes]
 
     def draw(self, seed: int, number: int) -> tuple[Plan, Arguments]:
         """The call with a number. To make its handles may end the process too."""
@@ -114,8 +127,7 @@ class Caller:
 
     def text(self, made: Plan, arguments: Arguments) -> str:
         said = call_text(self.info, made.mode, arguments)
-        first = before(self.example.parts, self.info)
-        return first + said if has_handles(arguments) else said
+        return before(self.example.parts, self.info, said) + said
 
 
 def is_own(error: Exception | None) -> bool:
@@ -134,7 +146,9 @@ def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> Non
     while index < len(names):
         caller = Caller(names[index], index, state, command["side"])
         quiet = muted.get(names[index], set())
-        for one in range(number, last) if caller.prepare() else ():
+        is_called = caller.prepare(command["modes"].get(names[index]))
+        report("m", json.dumps([index, caller.modes]))
+        for one in range(number, last) if is_called else ():
             if time.monotonic() > end:
                 return
             try:
@@ -163,7 +177,7 @@ def judge(command: Mapping[str, Any], state: State, report: Reports) -> None:
             continue
         if name not in callers:
             callers[name] = Caller(name, place, state, "raw")
-            callers[name].prepare()
+            callers[name].prepare(command["modes"].get(name))
         caller = callers[name]
         caller.index = place
         if not caller.bases:
@@ -189,7 +203,7 @@ def replay(command: Mapping[str, Any], state: State, report: Reports) -> None:
     """Makes one call alone, which is given by its number or as data."""
     data = command["replay"]
     caller = Caller(data["op"], 0, state, command["side"])
-    if not caller.prepare():
+    if not caller.prepare(command.get("modes")):
         return
     if "bends" in data:
         bends = tuple(Bend(*one) for one in data["bends"])
@@ -236,6 +250,7 @@ def obey(command: dict[str, Any], report: Reports) -> None:
     if "list" in command:
         report("j", json.dumps(listed(command["list"])))
         return
+    tf.get_logger().setLevel("ERROR")
     os.chdir(command["folder"])  # Where files go.
     tf.constant(0)  # What TensorFlow needs once is no call's own.
     limit_memory(ADDRESS_SPACE)
