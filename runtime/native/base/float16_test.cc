@@ -56,8 +56,8 @@ uint16_t Nearest(float value) {
   if (size == 0) return sign;
   const int exponent = std::max(std::ilogb(size), F::kMinExponent);
   const double unit = std::ldexp(1.0, exponent - F::kMantissa);
-  // The integer is at most 2^(kMantissa + 1). That number stands for the first value of the
-  // next exponent.
+  // `units` is at most 2^(kMantissa + 1). In `bits`, that number carries into the exponent and
+  // gives the first value of the next one, as it should.
   const int64_t units = std::llrint(size / unit);
   const int64_t bits =
       units + (static_cast<int64_t>(exponent - F::kMinExponent) << F::kMantissa);

@@ -673,12 +673,13 @@ struct RowWiseAdagrad : RowRule {
 
 }  // namespace rules
 
-// Calls `visit(Tag<Rule>())` with the optimizer's rule, and returns true. Returns false if it
-// has no rule. Callers use it to build tables of functions or of kernels.
+// A value that stands for a rule, so that VisitRule can pass the rule as an argument.
 template <class Rule>
 struct Tag {
   using type = Rule;
 };
+// Calls `visit(Tag<Rule>())` with the optimizer's rule, and returns true. Returns false if the
+// optimizer has no rule. Callers build tables of functions or of kernels by it.
 template <class Visit>
 constexpr bool VisitRule(Optimizer optimizer, Visit&& visit) {
   switch (optimizer) {

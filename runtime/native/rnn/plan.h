@@ -126,7 +126,7 @@ struct Plan {
   }
 
   // Returns the number of threads that share the panels of one step's product. The number is
-  // above 1 if the parts of the batch and the directions are fewer than the threads.
+  // above 1 only if there are at least two threads for each slice, and two panels.
   int64_t PanelCuts(const ExecutionContext& exec, int64_t panel_count) const {
     return std::max<int64_t>(1, std::min<int64_t>(exec.Threads() / slices, panel_count));
   }

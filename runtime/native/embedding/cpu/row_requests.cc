@@ -210,8 +210,8 @@ void ShardRequestQueue::Work() {
                                         exchange_->Describe(host()));
       }
       lock.lock();
-      // Unless all hosts have dropped the batch, some of them may have completed this exchange.
-      // They are then at another batch than this host, so later exchanges cannot work.
+      // If a host refused the batch, all hosts have dropped it and are in step. After any other
+      // error, other hosts may be at a later batch, so later exchanges cannot work.
       if (broken_.ok() && !batch->over_) broken_ = status;
     }
     batch->end_.set_value(std::move(status));

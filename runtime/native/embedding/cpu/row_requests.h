@@ -29,7 +29,8 @@ class SharedBatch : public PreparedBatch {
 
   const RequestPlan& plan() const { return plan_; }
   int64_t number = -1;  // Counts the batches of the queue. It is the same on all hosts.
-  // For each host, the gradients of the units that it requested. They are used by the update.
+  // For each host, the gradients of the request units (request_plan.h) that it requested. The
+  // update uses them.
   std::vector<Exchange::Buffer> gradients;
 
   bool over() const override { return over_; }

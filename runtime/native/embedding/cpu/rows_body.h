@@ -206,8 +206,8 @@ __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
       const float factor = kWeighted ? *weight++ : 1.f;
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        // The address has two parts: a register that is constant in the loop, and the row's
-        // offset.
+        // The address is a base that stays the same in the loop over ids, plus the row's
+        // offset. One instruction can thus load from it.
         const auto value =
             read.template Row<N>((v < kVectors - 1 ? table + v * N : table_last) + row);
         sums.of[v] += kWeighted ? factor * value : value;

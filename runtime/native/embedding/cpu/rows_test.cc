@@ -195,8 +195,8 @@ TEST(Rows, QuantizedLookups) {
   });
 }
 
-// The value of the last bucket may be above the upper limit before it is bounded, due to
-// rounding.
+// Due to rounding, the value of the last bucket may exceed the upper limit. The kernel then
+// replaces the value by the limit.
 TEST(Rows, QuantizedRowsStayWithinTheLimits) {
   ForEachIsa([] {
     Random random{testing::Seed()};

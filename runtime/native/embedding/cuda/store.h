@@ -12,9 +12,9 @@
 
 namespace opwright::embedding::cuda {
 
-// `memory` allocates tables, the ids of batches and the scratch memory of updates. It may reuse
-// freed memory while work that was queued before still uses it. Tables are on the device that
-// is the current one when they are created. Later calls may come from any thread.
+// `memory` allocates tables, the ids of batches and the scratch memory of updates. `memory` may
+// hand out freed memory that earlier work on `stream` still uses, for later work on `stream`.
+// Tables are on the device that is current when they are created. Any thread may call the store.
 std::unique_ptr<TableStore> MakeTableStore(cudaStream_t stream, std::shared_ptr<Memory> memory);
 
 }  // namespace opwright::embedding::cuda

@@ -317,8 +317,9 @@ struct UpdateTiles {
   }
 };
 
-// A run that begins in one tile and continues in others. It may belong to any task of the
-// group. Its partial sums are added, and then its row is updated.
+// A run (Sorted) that begins in one tile and continues in others. Of finds the run's task,
+// because one list has the runs of all tasks of the group. The kernels add the run's partial
+// sums, and then update its row.
 template <class Rule, bool kWide>
 struct Crossing {
   const Sorted& sorted;

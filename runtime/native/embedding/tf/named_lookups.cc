@@ -304,8 +304,8 @@ absl::Status SetModes(Body* body) {
   }
   for (const auto& [key, lookup] : lookups) {
     const std::string& name = key.first;
-    // TensorFlow's pass for TPUs has the same rules, because it also identifies the ops of a
-    // lookup by the name alone.
+    // TensorFlow's pass for TPUs refuses these two cases as well. It knows the ops of a lookup
+    // by their name. Here, lookups of different TensorCores may share a name.
     if (lookup.enqueues.size() > 1 || lookup.receives > 1 || lookup.sends > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("the lookup named '", name, "' is there more than once in a function: ",

@@ -143,8 +143,9 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
     }
   }
 
-  // Returns how the run of the calling function ended. Returns kRunning if no op of this
-  // library belongs to that run.
+  // For a function that was not inlined: returns kFailed if the run that called the function
+  // has failed, else kEnded. Returns kRunning, for unknown, if no op of this library is in that
+  // run.
   State FindStateOfCaller(const Running& running) const {
     State found = State::kRunning;
     for (const auto& [key, run] : running) {
