@@ -52,7 +52,7 @@ class Options(TypedDict, total=False):
             otherwise other shapes for inputs, by name.
         samples: an array for each input, to compare the models on. By default they are
             drawn.
-        check: whether to compare the result with the source, on three calls.
+        check: whether to compare the result with the source, on four calls.
         tolerance: the largest absolute difference, for values up to 1.
         dropout: "off" converts nodes that apply dropout as for inference.
         overwrite: whether to replace an existing target.

@@ -28,8 +28,8 @@ def warn_of_public_addresses(addresses: Sequence[str], stacklevel: int) -> None:
 
     Args:
         addresses: "host:port" of each task.
-        stacklevel: the `stacklevel` for `warnings.warn`, where 1 would be this
-            function's caller.
+        stacklevel: as for `warnings.warn`, except that 1 is the caller of this
+            function.
     """
     if _Warning.given:
         return
