@@ -37,7 +37,7 @@ def group_source(
 ) -> str:
     """The unformatted source of the `__init__` of a group's package.
 
-    `exports`: a module whose public names the package has besides its ops.
+    `exports`: the name of a module whose public names the package also exports.
     `moved`: ops that were in the group before, each with its present group.
     """
     return (
