@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
-.PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
+.PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
 help: ## Say what can be made.
@@ -200,6 +200,15 @@ bench-native: native ## Time the RNN kernels and opwright.keras: against torch a
 	$(BIN)/python benchmarks/rnn.py
 	$(BIN)/python benchmarks/keras_layers.py
 	$(BIN)/python benchmarks/rnn_callers.py
+
+bench-results: native $(VENV)/.bench ## Record the results that benchmarks/report.py makes pages of, on an idle machine.
+	$(BIN)/python benchmarks/dispatch.py --record
+	$(BIN)/python benchmarks/rnn.py --shapes ACDEFGH --seconds 3 --record
+	$(BIN)/python benchmarks/keras_layers.py --shapes ACDEFGH --seconds 3 --record
+	$(BIN)/python benchmarks/embedding.py --seconds 6 --record
+	$(BIN)/python benchmarks/embedding_training.py --record
+	$(BIN)/python benchmarks/embedding_cores.py --rounds 7 --record
+	$(BIN)/python benchmarks/embedding_hosts.py --rounds 1 --record
 
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py

@@ -26,6 +26,8 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from results import Recorder, add_option
+
 CORES = (1, 2, 4, 8)
 STEPS = 5  # Whose losses are compared.
 
@@ -165,7 +167,14 @@ class Worker:
         self.process.wait()
 
 
-def measure(workload: str, batch: int, rounds: int, steps: int, threads: int) -> None:
+def measure(
+    workload: str,
+    batch: int,
+    rounds: int,
+    steps: int,
+    threads: int,
+    recorder: Recorder,
+) -> None:
     import numpy as np
     from rich.console import Console
     from rich.table import Table
@@ -180,6 +189,9 @@ def measure(workload: str, batch: int, rounds: int, steps: int, threads: int) ->
             samples[i, j] = one.time(steps)
     for one in workers.values():
         one.end()
+    for what, index in (("CPU time", 0), ("CPU time without tables", 2)):
+        seconds = {str(c): samples[:, j, index] for j, c in enumerate(CORES)}
+        recorder.add(workload, what, seconds)
     table = Table(title=f"{workload}, {batch}: {rounds} rounds of {steps} steps")
     for heading in (
         "cores",
@@ -227,13 +239,23 @@ def main() -> None:
         help="of an op under several cores, instead of those that the strategy chooses",
     )
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    add_option(parser)
     options = parser.parse_args()
     if options.worker:
         cores, workload, batch = options.worker
         work(int(cores), workload, int(batch))
         return
+    recorder = Recorder("embedding_cores", options.record)
     for workload in options.workloads:
-        measure(workload, options.batch, options.rounds, options.steps, options.threads)
+        measure(
+            workload,
+            options.batch,
+            options.rounds,
+            options.steps,
+            options.threads,
+            recorder,
+        )
+    recorder.save()
 
 
 if __name__ == "__main__":

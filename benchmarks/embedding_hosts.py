@@ -29,6 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from results import Recorder, add_option
 
 from opwright import tpu
 
@@ -443,16 +444,21 @@ def mean(found: list[Found]) -> Found:
     return {key: float(np.mean([one[key] for one in found])) for key in found[0]}
 
 
-def measure(workload: Workload, rounds: int) -> dict[int, dict[str, Found]]:
+def measure(
+    workload: Workload, rounds: int, recorder: Recorder
+) -> dict[int, dict[str, Found]]:
     """By number of hosts and program: of each the round with the shortest step."""
     best: dict[int, dict[str, Found]] = {}
     for hosts in HOSTS:
+        seconds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
         for _ in range(rounds):
             for name, (program, more) in PROGRAMS.items():
                 found = mean(run(program, hosts, workload, more))
+                seconds[name].append(found["milliseconds"] / 1e3)
                 before = best.setdefault(hosts, {}).get(name)
                 if before is None or found["milliseconds"] < before["milliseconds"]:
                     best[hosts][name] = found
+        recorder.add(str(hosts), "step", seconds)
     return best
 
 
@@ -507,9 +513,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
+    add_option(parser)
     options = parser.parse_args(arguments)
+    recorder = Recorder("embedding_hosts", options.record)
     workload = Workload()
-    best = measure(workload, options.rounds)
+    best = measure(workload, options.rounds, recorder)
+    recorder.save()
     problems = print_measured(best, workload)
     problems += print_overlap(workload, options.dense)
     alone = best[1]["opwright"]["milliseconds"]
