@@ -39,6 +39,9 @@ OPWRIGHT_EXPORT void opwright_embedding_leave_step() { opwright::embedding::Leav
 OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {
   return opwright::embedding::System::Get().Steps();
 }
+OPWRIGHT_EXPORT int64_t opwright_embedding_queued_batches(int64_t core) {
+  return opwright::embedding::System::Get().QueuedBatches(core);
+}
 // Returns the serialized configuration in use, and its number of bytes in `size`. The bytes are
 // valid until the calling thread calls this function again.
 OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {

@@ -175,6 +175,8 @@ def library() -> ctypes.CDLL:
     functions.opwright_embedding_join_step.restype = None
     functions.opwright_embedding_leave_step.restype = None
     functions.opwright_embedding_step_count.restype = ctypes.c_int64
+    functions.opwright_embedding_queued_batches.argtypes = [ctypes.c_int64]
+    functions.opwright_embedding_queued_batches.restype = ctypes.c_int64
     functions.opwright_embedding_set_hosts.argtypes = [
         ctypes.c_char_p,
         ctypes.c_int64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import opwright
 from embedding.support.program import tpu_embedding
 from opwright import tpu
 from opwright_runtime import embedding, native
+from opwright_runtime.embedding import tpu_embedding as tpu_embedding_module
 
 TableConfig, FeatureConfig = tpu_embedding.TableConfig, tpu_embedding.FeatureConfig
 
@@ -189,6 +191,52 @@ def test_enqueue_eagerly_says_to_put_it_in_a_function() -> None:
     made = Made()
     with pytest.raises(RuntimeError, match=r"eagerly\. Call it in a tf\.function"):
         made.tables.enqueue({"seen": tf.constant([1, 2])})
+
+
+def test_dequeue_eagerly_without_a_batch_says_to_enqueue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Made()
+    made.look_up(tf.constant([1, 2]))
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    with pytest.raises(RuntimeError, match="no batch was enqueued"):
+        made.tables.dequeue()
+    with pytest.raises(RuntimeError, match="no batch was enqueued"):
+        made.strategy.run(made.tables.dequeue)
+
+
+def test_dequeue_eagerly_beside_a_thread_that_enqueues_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Made()
+    made.look_up(tf.constant([1, 2]))
+    monkeypatch.setattr(tpu_embedding_module, "EAGER_TIMEOUT", 0.1)
+    done = threading.Event()
+    idle = threading.Thread(target=done.wait)
+    idle.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"was enqueued within 0\.1 s"):
+            made.tables.dequeue()
+    finally:
+        done.set()
+        idle.join()
+
+
+def test_dequeue_eagerly_gets_the_batch_of_another_thread() -> None:
+    made = Made()
+    made.look_up(tf.constant([1, 2]))
+
+    @tf.function
+    def enqueue() -> None:
+        made.tables.enqueue({"seen": tf.constant([3, 4])}, training=False)
+
+    other = threading.Timer(0.3, enqueue)
+    other.start()
+    found = made.tables.dequeue()["seen"]
+    other.join()
+    np.testing.assert_array_equal(found, tpu.table("films").rows[3:5])
+    enqueue()
+    np.testing.assert_array_equal(found, made.tables.dequeue()["seen"])
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.bool, tf.uint64])

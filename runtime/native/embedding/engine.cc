@@ -581,6 +581,12 @@ bool Engine::Holds(const RunRef& run) {
          });
 }
 
+int64_t Engine::QueuedBatches(int64_t core) {
+  if (!CheckCore(core).ok()) return 0;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int64_t>(queues_[static_cast<size_t>(core)].size());
+}
+
 int64_t Engine::Steps() {
   std::lock_guard<std::mutex> lock(mutex_);
   return applied_ + std::count_if(steps_.begin(), steps_.end(), IsComplete);

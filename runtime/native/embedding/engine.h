@@ -112,6 +112,8 @@ class Engine {
   // Returns how many batches it dropped. If `tell` is true and it dropped more batches than one
   // step has, the next Enqueue, Receive or Send returns an error that reports them.
   int64_t Abandon(bool tell);
+  // The number of batches in a core's queue. Zero for an unknown core.
+  int64_t QueuedBatches(int64_t core);
   // Whether a run has queued batches, or parts of incomplete steps.
   bool Holds(const RunRef& run);
 

@@ -16,6 +16,18 @@ TEST(Engine, StepsAreLookedUpAfterThePreviousUpdate) {
   EXPECT_EQ(bed.engine->Steps(), 3);
 }
 
+TEST(Engine, QueuedBatchesCountsThoseThatAreNotReceived) {
+  Bed bed(2);
+  EXPECT_EQ(bed.engine->QueuedBatches(0), 0);
+  bed.Enqueue(0, 0);
+  bed.Enqueue(0, 1);
+  EXPECT_EQ(bed.engine->QueuedBatches(0), 2);
+  EXPECT_EQ(bed.engine->QueuedBatches(1), 0);
+  bed.Receive(0);
+  EXPECT_EQ(bed.engine->QueuedBatches(0), 1);
+  EXPECT_EQ(bed.engine->QueuedBatches(2), 0);
+}
+
 TEST(Engine, PipelinedStepsAreLookedUpBeforeThePreviousUpdate) {
   Bed bed(1, true);
   for (int64_t n = 0; n < 4; ++n) bed.Enqueue(0, n);

@@ -100,6 +100,12 @@ def embedding_step_count() -> int:
     return _of_the_system(native.library().opwright_embedding_step_count())
 
 
+def queued_batches(core: int) -> int:
+    """How many batches are enqueued for a core; -1 if no embeddings are configured."""
+    count: int = native.library().opwright_embedding_queued_batches(core)
+    return count
+
+
 def drop_embedding_batches() -> int:
     """Drops enqueued batches, and received ones whose gradients are not sent yet.
 

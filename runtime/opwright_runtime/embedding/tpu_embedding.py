@@ -7,6 +7,8 @@ any other strategy the wrapped methods call TensorFlow's methods unchanged.
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -19,8 +21,12 @@ from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.run_context import enclosing_run
+from opwright_runtime.embedding.steps import queued_batches
 from opwright_runtime.embedding.tpu_system import TPUSystem
 from opwright_runtime.errors import OpInputError, bad_argument
+
+#: For how many seconds an eager dequeue waits for the batch of another thread.
+EAGER_TIMEOUT = 10.0
 
 TPUEmbedding: TypeAlias = Any
 Method: TypeAlias = Callable[..., Any]
@@ -151,6 +157,8 @@ def enqueue(
 
 def dequeue(self: TPUEmbedding, original: Method, name: str | None = None) -> Any:
     _need_replica(self, "dequeue", name)
+    if tf.executing_eagerly():
+        _need_batch(self)
     return original(name)
 
 
@@ -159,6 +167,27 @@ def apply_gradients(
 ) -> None:
     _need_replica(self, "apply_gradients", name)
     original(gradients, name)
+
+
+def _need_batch(self: TPUEmbedding) -> None:
+    """Refuses an eager call for which no batch is enqueued, and none will be.
+
+    Only another thread can enqueue meanwhile. If there are any, this waits a little.
+    """
+    core = 0
+    if self._strategy.extended.num_replicas_per_host > 1:
+        core = int(tf.distribute.get_replica_context().replica_id_in_sync_group)
+    is_alone = threading.active_count() == 1
+    end = time.monotonic() + (0.0 if is_alone else EAGER_TIMEOUT)
+    while queued_batches(core) == 0:
+        if time.monotonic() >= end:
+            waited = "" if is_alone else f" within {EAGER_TIMEOUT:g} s"
+            raise RuntimeError(
+                "TPUEmbedding.dequeue was called eagerly, and no batch was enqueued"
+                f"{waited}. Call enqueue before it, in a tf.function; or put enqueue, "
+                "dequeue and apply_gradients into one step, which is a tf.function."
+            )
+        time.sleep(0.001)
 
 
 def _replicas_meet(self: TPUEmbedding) -> bool:

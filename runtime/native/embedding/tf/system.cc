@@ -142,6 +142,11 @@ int64_t System::Steps() {
   return found ? found->Steps() : -1;
 }
 
+int64_t System::QueuedBatches(int64_t core) {
+  const auto found = engine();
+  return found ? found->QueuedBatches(core) : -1;
+}
+
 int64_t System::Abandon(bool tell) {
   const auto found = engine();
   return found ? found->Abandon(tell) : -1;

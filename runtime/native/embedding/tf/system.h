@@ -53,8 +53,10 @@ class System {
   void RunEnded(const RunRef& run, bool sure);
   bool Holds(const RunRef& run);
   // Steps returns how many steps all TensorCores have sent. Abandon returns how many batches
-  // and steps Engine::Abandon dropped. Both return -1 if there are no tables.
+  // and steps Engine::Abandon dropped. QueuedBatches returns how many batches a TensorCore's
+  // queue has. Each returns -1 if there are no tables.
   int64_t Steps();
+  int64_t QueuedBatches(int64_t core);
   int64_t Abandon(bool tell);
 
   // Returns the engine for an op with this configuration. An empty configuration fits any
