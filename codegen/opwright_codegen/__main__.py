@@ -13,7 +13,8 @@ def main() -> int:
             raise
         print(
             f"opwright-codegen: needs {error.name}, which is not installed; run"
-            " pip install 'opwright[codegen]'",
+            " pip install './dist/<wheel>[codegen]' with the wheel from your clone, or"
+            " pip install 'opwright[codegen]' once opwright is on PyPI",
             file=sys.stderr,
         )
         return 2

@@ -180,8 +180,8 @@ def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:
     [
         ({"chips": ["v9"]}, "chips must be of v4, v5e, v5p, v6e, not 'v9'"),
         ({"chips": []}, "not none"),
-        ({"signature": "serve"}, "a function has no signatures"),
-        ({"extra": 1}, "dense cannot be traced: .*extra"),
+        ({"signature": "serve"}, "only a SavedModel has signatures"),
+        ({"extra": 1}, "dense: got an unexpected .*extra'; its inputs are: x, w"),
     ],
 )
 def test_check_tpu_bad_arguments_are_refused(
@@ -195,7 +195,8 @@ def test_check_tpu_without_libtpu_names_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiler, "find_spec", lambda name: name != "libtpu")
-    with pytest.raises(TpuCheckError, match=r"libtpu.*pip install 'opwright\[tpu\]'"):
+    commands = r"libtpu.*'\./dist/<wheel>\[tpu\]'.*pip install 'opwright\[tpu\]'"
+    with pytest.raises(TpuCheckError, match=commands):
         check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]))
 
 

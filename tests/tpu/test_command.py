@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import keras
 import pytest
 import tensorflow as tf
 
 from opwright_runtime.tpu_check import cli
-from support.processes import run_code
+from support.processes import environment, run_code
 
 PROGRAMS = Path(__file__).parent / "support" / "programs.py"
 
@@ -58,11 +61,122 @@ def test_tpu_check_command_unsupported_op_returns_1(
     assert "AsString" in out
 
 
+def test_tpu_check_command_unnamed_input_is_that_of_the_only_one(
+    saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = ["--signature", "score", "--input", "8,4"]
+    assert cli.main([saved, *inputs, "--chip", "v5e", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["arguments"][0]["shape"] == [8, 4]
+
+
+@pytest.fixture(scope="module")
+def keras_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("keras") / "pair.keras"
+    inputs = [keras.Input([4], name="left"), keras.Input([4], name="right")]
+    keras.Model(inputs, keras.layers.Dense(3)(inputs[0] + inputs[1])).save(path)
+    return str(path)
+
+
+def test_tpu_check_command_keras_file_compiles(
+    keras_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = ["--input", "left=8,4", "--input", "right=8,4"]
+    assert cli.main([keras_file, *inputs, "--chip", "v5e", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["arguments"]
+    assert [one["name"] for one in found[:2]] == ["left", "right"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--input", "left=8,4"],
+            "input 'right' has shape (None, 4), and a TPU program takes fixed shapes: "
+            "give --input right=8,4",
+        ),
+        (["--input", "middle=8,4"], "no input 'middle'; there are: left, right"),
+        (["--input", "8,4"], "needs the names of its inputs: left, right"),
+        (["--input", "8,4", "--input", "8,4"], "NAME=DIMS, where there are several"),
+        (["--input", "left=8,4", "--input", "left=8,4"], "'left' is given twice"),
+        (["--input", "left=8,4:int32"], "input 'left' is float32 of shape (None, 4)"),
+        (["--signature", "score"], "only a SavedModel has signatures"),
+    ],
+)
+def test_tpu_check_command_bad_inputs_of_a_keras_file_return_2(
+    keras_file: str,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([keras_file, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_tpu_check_command_keras_model_of_a_module_takes_an_unnamed_input(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = f"{PROGRAMS}:small"
+    assert cli.main([program, "--input", "8,4", "--chip", "v5e"]) == 0
+    assert "small compiles for v5e" in capsys.readouterr().out
+    assert cli.main([program, "--input", "y=8,4"]) == 2
+    assert "small has no input 'y'; there are: x" in capsys.readouterr().err
+
+
+def test_tpu_check_command_wrong_names_are_found_before_tracing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([f"{PROGRAMS}:dense", "--input", "x=8,4"]) == 2
+    assert "missing a required argument: 'w'; its inputs are: x, w" in (
+        capsys.readouterr().err
+    )
+    assert cli.main([f"{PROGRAMS}:dense", "--input", "z=8,4"]) == 2
+    assert "its inputs are: x, w" in capsys.readouterr().err
+
+
+def test_tpu_check_command_wrong_names_are_found_before_the_model_is_loaded(
+    saved: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(path: str) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(tf.saved_model, "load", load)
+    assert cli.main([saved, "--signature", "score", "--input", "y=8,4"]) == 2
+    assert "no input 'y'; there are: x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nosuch", "no such file or folder"), ("a.h5", "model.export(folder)")],
+)
+def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.h5").touch()
+    code = (
+        "import sys; from opwright_runtime.tpu_check import cli;"
+        "code = cli.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules;"
+        "raise SystemExit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / name],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "no signature 'serving_default'; there are: score, text"),
-        (["--signature", "score"], "argument 'x' has shape (None, 4)"),
+        (
+            ["--signature", "score"],
+            "input 'x' has shape (None, 4), and a TPU program takes fixed shapes: "
+            "give --input x=8,4",
+        ),
         (["--signature", "score", "--input", "y=1"], "no input 'y'; there are: x"),
         (
             ["--signature", "score", "--input", "x=8,5"],

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from opwright_runtime._extras import how_to_install
+
 _EPILOG = """\
 typical runs:
   opwright-convert check gpu_model
@@ -23,7 +25,6 @@ exit status: 0 done, 1 the model is refused, 2 a wrong call
 """
 
 _SHAPE = re.compile(r"(?P<name>[^=]+)=(?P<dims>(\d+|none)(,(\d+|none))*)")
-_EXTRA = "needs {}, which is not installed; run pip install 'opwright[convert]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rich.console import Console
     except ModuleNotFoundError:
-        _say(_EXTRA.format("rich"))
+        _say(f"needs rich, which is not installed; {how_to_install('convert')}")
         return 2
     progress = Console(stderr=True)
     try:

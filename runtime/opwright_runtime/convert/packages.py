@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from opwright_runtime._extras import how_to_install
 from opwright_runtime.convert.errors import ConvertError
 
 
@@ -23,6 +24,6 @@ def load(name: str, user: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise ConvertError(
-            f"{user} needs {package}, which is not installed; run "
-            "pip install 'opwright[convert]'"
+            f"{user} needs {package}, which is not installed;"
+            f" {how_to_install('convert')}"
         ) from error

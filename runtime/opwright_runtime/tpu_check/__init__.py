@@ -1,16 +1,16 @@
 """Checks whether a program compiles for TPUs, with libtpu's compiler and no TPU.
 
 `check_tpu` takes a function with example arguments, or a SavedModel; the command
-`opwright-tpu-check` does the same. Both need `pip install 'opwright[tpu]'`.
+`opwright-tpu-check` does the same. Both need opwright's extra `tpu`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opwright_runtime.runs_on import runs_on
 from opwright_runtime.tpu_check.findings import (
@@ -18,15 +18,20 @@ from opwright_runtime.tpu_check.findings import (
     Argument,
     Blocker,
     Compilation,
+    OpenShapeError,
     TpuCheckError,
 )
 from opwright_runtime.tpu_check.report import Report
+
+if TYPE_CHECKING:
+    from opwright_runtime.tpu_check import lowering
 
 __all__ = [
     "CHIPS",
     "Argument",
     "Blocker",
     "Compilation",
+    "OpenShapeError",
     "Report",
     "TpuCheckError",
     "check_tpu",
@@ -52,18 +57,18 @@ def check_tpu(
     becomes a line of the report.
 
     Args:
-        program: a `tf.function`, another callable that `tf.function` accepts (a Keras
-            model), or the folder of a SavedModel.
+        program: a `tf.function`, another callable that `tf.function` accepts, a Keras
+            model, or the path of a SavedModel's folder or of a `.keras` file.
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
             objects. Only their shapes and dtypes matter, and the values of plain Python
-            arguments.
+            arguments. For a model with one input, its shape or `tf.TensorSpec`.
         chips: the TPUs for which to compile: keys of `CHIPS`.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
         timeout: how many seconds libtpu may take for each chip.
         notify: called before each step with a short text.
-        **kwargs: example arguments like `args`, by name. For a SavedModel, a shape or
-            `tf.TensorSpec` for each input whose shape is not fixed in the signature.
+        **kwargs: example arguments like `args`, by name. For a model, a shape or
+            `tf.TensorSpec` for each input whose shape is not fixed.
 
     Raises:
         TpuCheckError: there is nothing to compile: libtpu is not installed, a chip or
@@ -73,17 +78,7 @@ def check_tpu(
 
     compiler.require(chips)
     say = notify or (lambda step: None)
-    if isinstance(program, (str, os.PathLike)):
-        if args:
-            raise TpuCheckError("the inputs of a SavedModel are given by name")
-        say("reading the SavedModel")
-        traced = lowering.from_saved_model(Path(program), signature, kwargs)
-    elif signature is not None:
-        raise TpuCheckError("a function has no signatures; they are a SavedModel's")
-    else:
-        say("tracing")
-        traced = lowering.from_function(program, args, kwargs)
-
+    traced = _trace(program, args, signature, kwargs, say)
     say("lowering to XLA")
     lowered = lowering.lower(traced)
     if not isinstance(lowered, bytes):
@@ -95,6 +90,34 @@ def check_tpu(
         traced.arguments,
         compilations=tuple(_describe_failure(one, ops) for one in compilations),
     )
+
+
+def _trace(
+    program: Callable[..., Any] | str | os.PathLike[str],
+    args: tuple[Any, ...],
+    signature: str | None,
+    kwargs: Mapping[str, Any],
+    say: Callable[[str], None],
+) -> lowering.Traced:
+    from opwright_runtime.tpu_check import inputs, lowering
+
+    path = Path(program) if isinstance(program, (str, os.PathLike)) else None
+    if path is not None and path.suffix != ".keras":
+        say("reading the SavedModel")
+        return lowering.from_saved_model(path, signature, args, kwargs)
+    if signature is not None:
+        raise TpuCheckError("only a SavedModel has signatures")
+    if path is not None:
+        say("reading the Keras model")
+        return lowering.from_keras_file(path, args, kwargs)
+    say("tracing")
+    declared = inputs.of_keras_model(program)
+    # Structures of inputs, and other arguments of a call, are passed on as they are.
+    if declared is None or len(args) > 1 or (args and (kwargs or len(declared) > 1)):
+        return lowering.from_function(program, args, kwargs)
+    name = str(getattr(program, "name", "the model"))
+    specs = inputs.fixed(name, declared, args, kwargs)
+    return lowering.from_keras_model(program, specs)
 
 
 def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilation:

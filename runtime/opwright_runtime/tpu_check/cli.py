@@ -12,14 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opwright_runtime._extras import how_to_install
 from opwright_runtime.tpu_check import (
     CHIPS,
     DEFAULT_CHIPS,
     DEFAULT_TIMEOUT,
+    OpenShapeError,
     Report,
     TpuCheckError,
     check_tpu,
+    compiler,
 )
+from opwright_runtime.tpu_check.findings import no_saved_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 typical runs:
   opwright-tpu-check exported_model
+  opwright-tpu-check model.keras --input 8,224,224,3
   opwright-tpu-check exported_model --input images=8,224,224,3
   opwright-tpu-check train.py:step --input x=128,784 --input y=128:int64
   opwright-tpu-check exported_model --chip v6e --json
@@ -34,7 +39,11 @@ typical runs:
 exit status: 0 it compiles for every chip, 1 it does not, 2 a wrong call
 """
 
-_INPUT = re.compile(r"(?P<name>\w[\w./-]*)=(?P<shape>[\d,]*)(:(?P<dtype>\w+))?")
+_INPUT = re.compile(r"((?P<name>\w[\w./-]*)=)?(?P<shape>[\d,]*)(:(?P<dtype>\w+))?")
+
+
+#: Of an open dimension, in the option that an error proposes.
+_EXAMPLE_SIZE = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,11 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rich.console import Console
     except ModuleNotFoundError:
-        _say("needs rich, which is not installed; run pip install 'opwright[tpu]'")
+        _say(f"needs rich, which is not installed; {how_to_install('tpu')}")
         return 2
     progress = Console(stderr=True)
     try:
         report = _check(options, progress)
+    except OpenShapeError as error:
+        _say(f"{error.reason}: give {_options(error)}")
+        return 2
     except TpuCheckError as error:
         _say(str(error))
         return 2
@@ -72,17 +84,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "program",
         metavar="PROGRAM",
-        help="folder of a SavedModel, or a function as file.py:name or module:name",
+        help=(
+            "folder of a SavedModel, a .keras file, or a function or Keras model as"
+            " file.py:name or module:name"
+        ),
     )
     parser.add_argument(
         "--input",
         type=_input,
         action="append",
         default=[],
-        metavar="NAME=DIMS[:DTYPE]",
+        metavar="[NAME=]DIMS[:DTYPE]",
         help=(
-            "shape of an input, as x=8,128; dtype as in the signature, for a function"
-            " float32; repeatable"
+            "shape of an input, as x=8,128, or 8,128 of the only one; dtype as in the"
+            " model, for a function float32; repeatable"
         ),
     )
     parser.add_argument(
@@ -107,33 +122,71 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _input(text: str) -> tuple[str, tuple[int, ...], str | None]:
+_Input = tuple[str | None, tuple[int, ...], str | None]
+
+
+def _input(text: str) -> _Input:
     match = _INPUT.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIMS[:DTYPE]")
+    if match is None or not (match["name"] or match["shape"]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=DIMS[:DTYPE], such as x=8,128 or x=8:int64"
+        )
     shape = tuple(int(size) for size in match["shape"].split(",") if size)
     return match["name"], shape, match["dtype"]
 
 
+def _options(error: OpenShapeError) -> str:
+    """The options that would fix the shapes, with a size for each open dimension."""
+    found = []
+    for name, shape in error.shapes.items():
+        sizes = (
+            ("DIMS",)
+            if shape is None
+            else (_EXAMPLE_SIZE if s is None else s for s in shape)
+        )
+        found.append(f"--input {name}={','.join(map(str, sizes))}")
+    return " ".join(found)
+
+
 def _check(options: argparse.Namespace, progress: Console) -> Report:
+    compiler.require(options.chip or DEFAULT_CHIPS)
+    path = _path(options.program)
     with progress.status("starting TensorFlow") as status:
         # This import loads the native kernels.
         importlib.import_module("opwright")
-        program = _program(options.program)
+        program = path or _function(options.program)
+        args, kwargs = _inputs(options.input, program)
         return check_tpu(
             program,
+            *args,
             chips=options.chip or DEFAULT_CHIPS,
             signature=options.signature,
             timeout=options.timeout,
             notify=status.update,
-            **_inputs(options.input, of_function=callable(program)),
+            **kwargs,
         )
 
 
-def _program(target: str) -> Path | Callable[..., Any]:
-    module_name, colon, attribute = target.rpartition(":")
-    if not colon or Path(target).exists():
-        return Path(target)
+def _path(target: str) -> Path | None:
+    """The path of a model; None if a function is named."""
+    path = Path(target)
+    if ":" in target and not path.exists():
+        return None
+    if not path.exists():
+        raise TpuCheckError(f"{target}: no such file or folder")
+    if path.is_dir() and not [*path.glob("saved_model.pb*")]:
+        raise no_saved_model(path)
+    if path.is_file() and path.suffix != ".keras":
+        raise TpuCheckError(
+            f"{target}: no folder of a SavedModel and no .keras file. A Keras model"
+            " writes a SavedModel with model.export(folder); a function is named as"
+            " file.py:name"
+        )
+    return path
+
+
+def _function(target: str) -> Callable[..., Any]:
+    module_name, _, attribute = target.rpartition(":")
     # Python also puts this folder first, for a script and for -m.
     file = Path(module_name)
     sys.path.insert(0, str(file.parent) if file.suffix == ".py" else os.getcwd())
@@ -149,21 +202,34 @@ def _program(target: str) -> Path | Callable[..., Any]:
 
 
 def _inputs(
-    given: list[tuple[str, tuple[int, ...], str | None]], *, of_function: bool
-) -> dict[str, Any]:
+    given: list[_Input], program: Path | Callable[..., Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The inputs without a name, and those with one."""
     import tensorflow as tf
 
-    inputs: dict[str, Any] = {}
+    from opwright_runtime.tpu_check import inputs
+
+    # A model has the dtypes of its inputs. A function does not.
+    has_dtypes = isinstance(program, Path) or inputs.of_keras_model(program) is not None
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
     for name, shape, dtype in given:
-        # A signature has the dtypes of its inputs. A function does not.
-        if dtype is None and not of_function:
-            inputs[name] = shape
-            continue
-        try:
-            inputs[name] = tf.TensorSpec(shape, dtype or "float32", name)
-        except TypeError:
-            raise TpuCheckError(f"input {name!r}: no dtype {dtype!r}") from None
-    return inputs
+        example: Any = shape
+        if dtype is not None or not has_dtypes:
+            try:
+                example = tf.TensorSpec(shape, dtype or "float32", name)
+            except TypeError:
+                shown = "x" if name is None else name
+                raise TpuCheckError(f"input {shown!r}: no dtype {dtype!r}") from None
+        if name is None:
+            args.append(example)
+        elif name in kwargs:
+            raise TpuCheckError(f"input {name!r} is given twice")
+        else:
+            kwargs[name] = example
+    if len(args) > 1 or (args and kwargs):
+        raise TpuCheckError("--input needs a name, NAME=DIMS, where there are several")
+    return args, kwargs
 
 
 def _print(report: Report, *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+from opwright_runtime._extras import how_to_install
 from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckError
 
 # With these variables, libtpu works on a machine without a TPU, or whose TPU is in use:
@@ -37,7 +38,7 @@ def require(chips: Sequence[str]) -> None:
     if missing:
         raise TpuCheckError(
             f"needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
-            " not installed; run pip install 'opwright[tpu]' (Linux on x86-64)"
+            f" not installed; {how_to_install('tpu')} (Linux on x86-64)"
         )
 
 

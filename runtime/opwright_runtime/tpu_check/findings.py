@@ -4,12 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 
 class TpuCheckError(ValueError):
     """The arguments do not describe a program that can be checked."""
+
+
+def no_saved_model(folder: Path) -> TpuCheckError:
+    """The error for a folder without a SavedModel."""
+    return TpuCheckError(
+        f"{folder}: no SavedModel there. A Keras model writes one with"
+        " model.export(folder); a .keras file is taken as it is"
+    )
+
+
+class OpenShapeError(TpuCheckError):
+    """Inputs of the program have no fixed shape, and none was given.
+
+    Attributes:
+        shapes: by input its shape, with None for an open dimension; None if not even
+            the rank is known.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int | None, ...] | None]) -> None:
+        self.shapes = shapes
+        super().__init__(
+            f"{self.reason}: give an example or a tf.TensorSpec with every dimension"
+        )
+
+    @property
+    def reason(self) -> str:
+        shapes = " and ".join(
+            f"input {name!r} has shape {'unknown' if shape is None else shape}"
+            for name, shape in self.shapes.items()
+        )
+        return f"{shapes}, and a TPU program takes fixed shapes"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir, function_types
 from opwright_runtime.kernels import kernels
+from opwright_runtime.tpu_check import inputs
 from opwright_runtime.tpu_check.findings import Argument, Blocker, TpuCheckError
 
 # Dtypes that XLA does not have.
@@ -49,61 +50,81 @@ def from_function(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Traced:
     """Traces a function for example arguments."""
-    name = str(
-        getattr(function, "__name__", None)
-        or getattr(function, "name", None)
-        or type(function).__name__
-    )
+    name = _name_of(function)
+    inputs.check_call(name, function, args, kwargs)
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
     try:
         concrete = function.get_concrete_function(*args, **kwargs)
+        # The trace may be more general, because of an input_signature or an earlier
+        # trace.
+        exact, _ = function_types.make_canonicalized_monomorphic_type(
+            args, kwargs, {}, function.function_type
+        )
     except Exception as error:
         raise TpuCheckError(f"{name} cannot be traced: {error}") from error
-    # The trace may be more general, because of an input_signature or an earlier trace.
-    exact, _ = function_types.make_canonicalized_monomorphic_type(
-        args, kwargs, {}, function.function_type
-    )
     return _traced(name, concrete, tuple(exact.flat_inputs), has_sources=True)
 
 
+def from_keras_model(
+    model: Any, specs: Mapping[str, tf.TensorSpec], *, has_sources: bool = True
+) -> Traced:
+    """Traces a Keras model for shapes of its inputs, by their names."""
+    name = _name_of(model)
+
+    def call(*given: tf.Tensor) -> Any:
+        structure = model.inputs[0] if len(given) == 1 else model.input
+        return model(tf.nest.pack_sequence_as(structure, given))
+
+    flat = tuple(specs.values())
+    try:
+        concrete = tf.function(call).get_concrete_function(*flat)
+    except Exception as error:
+        raise TpuCheckError(f"{name} cannot be traced: {error}") from error
+    return _traced(name, concrete, flat, has_sources=has_sources)
+
+
+def from_keras_file(
+    path: Path, args: tuple[Any, ...], given: Mapping[str, Any]
+) -> Traced:
+    """Loads a Keras model, and traces it for the given shapes of its inputs."""
+    try:
+        model = tf.keras.models.load_model(path, compile=False)
+    except Exception as error:
+        raise TpuCheckError(f"{path} cannot be loaded: {error}") from error
+    declared = inputs.of_keras_model(model)
+    if declared is None:
+        raise TpuCheckError(
+            f"{path}: the model does not know its inputs; write it after its first"
+            " call, or check a function that calls it"
+        )
+    specs = inputs.fixed(_name_of(model), declared, args, given)
+    return from_keras_model(model, specs, has_sources=False)
+
+
 def from_saved_model(
-    folder: Path, name: str | None, given: Mapping[str, Any]
+    folder: Path, name: str | None, args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> Traced:
     """Reads a signature of a SavedModel.
 
     If the signature does not fix the shape of an input, `given` must have it: a shape,
-    or an object with a shape and dtype.
+    or an object with a shape and dtype. `args` may have it of the only input.
     """
-    if not tf.saved_model.contains_saved_model(str(folder)):
-        raise TpuCheckError(f"{folder}: no SavedModel there")
+    name, declared = inputs.of_signature(folder, name)
+    if declared is not None:
+        inputs.fixed(name, declared, args, given)
     model = tf.saved_model.load(str(folder))
     signatures = dict(model.signatures)
-    names = ", ".join(signatures) or "none"
-    if name is None and len(signatures) == 1:
-        (name,) = signatures
-    name = name or "serving_default"
     if name not in signatures:
+        names = ", ".join(signatures) or "none"
         raise TpuCheckError(f"{folder}: no signature {name!r}; there are: {names}")
-
     concrete = signatures[name]
-    inputs = {_name(tensor): tensor for tensor in _passed(concrete)}
-    unknown = [each for each in given if each not in inputs]
-    if unknown:
-        raise TpuCheckError(
-            f"{name} has no input {unknown[0]!r}; there are: {', '.join(inputs)}"
-        )
-    specs = []
-    for each, tensor in inputs.items():
-        example = given.get(each, tensor)
-        shape = tf.TensorShape(getattr(example, "shape", example))
-        spec = tf.TensorSpec(shape, getattr(example, "dtype", tensor.dtype))
-        if spec.dtype != tensor.dtype or not tensor.shape.is_compatible_with(shape):
-            raise TpuCheckError(
-                f"{name}: input {each!r} is {_shown(tensor)}, not {_shown(spec)}"
-            )
-        specs.append(spec)
-    traced = _traced(name, concrete, tuple(specs), has_sources=False)
+    loaded = {
+        key: tf.TensorSpec(tensor.shape, tensor.dtype, key)
+        for key, tensor in zip(_keys(concrete), _passed(concrete), strict=True)
+    }
+    specs = inputs.fixed(name, loaded, args, given)
+    traced = _traced(name, concrete, tuple(specs.values()), has_sources=False)
     # The variables of the function exist only as long as the model object.
     concrete._opwright_model = model
     return traced
@@ -157,6 +178,21 @@ def _traced(
     return Traced(name, concrete, specs, (*passed, *captured), has_sources)
 
 
+def _name_of(function: Any) -> str:
+    return str(
+        getattr(function, "__name__", None)
+        or getattr(function, "name", None)
+        or type(function).__name__
+    )
+
+
+def _keys(concrete: Any) -> list[str]:
+    """The names of a signature's inputs, in the order of the graph."""
+    passed = _passed(concrete)
+    keys = list(getattr(concrete, "_arg_keywords", None) or ())
+    return keys if len(keys) == len(passed) else [_name(tensor) for tensor in passed]
+
+
 def _passed(concrete: Any) -> list[Any]:
     """The placeholders of the caller's arguments; captures come after them."""
     inputs: list[Any] = concrete.inputs
@@ -180,10 +216,6 @@ def _argument(name: str, kind: Any, spec: Any) -> Argument:
 
 def _shape(shape: tf.TensorShape) -> str:
     return "unknown" if shape.rank is None else str(tuple(shape.as_list()))
-
-
-def _shown(spec: Any) -> str:
-    return f"{spec.dtype.name} of shape {_shape(spec.shape)}"
 
 
 def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:

@@ -21,7 +21,13 @@ _SHOWN = 8
 def text(report: Findings) -> str:
     """The report as plain text."""
     file = StringIO()
-    Console(file=file, width=WIDTH, color_system=None).print(render(report))
+    for part in _parts(report):
+        # Tables are as wide as they need, because a broken name cannot be searched for.
+        unbroken = (
+            isinstance(part, Table) and Console(width=10**4).measure(part).maximum
+        )
+        console = Console(file=file, width=max(WIDTH, unbroken), color_system=None)
+        console.print(part)
     lines = file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines)
 

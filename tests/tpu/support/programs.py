@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import tensorflow as tf
 
 
@@ -12,3 +13,8 @@ def dense(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 def spell(x: tf.Tensor) -> tf.Tensor:
     return tf.strings.length(tf.strings.as_string(x))  # not for TPUs
+
+
+small = keras.Sequential(
+    [keras.Input([4], name="x"), keras.layers.Dense(3)], name="small"
+)

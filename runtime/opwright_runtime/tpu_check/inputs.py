@@ -1,0 +1,148 @@
+"""The inputs that a program declares, and the shapes that the caller gives them.
+
+They are compared before the program is loaded or traced, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from opwright_runtime.tpu_check.findings import (
+    OpenShapeError,
+    TpuCheckError,
+    no_saved_model,
+)
+
+#: By name the shape and dtype that a program declares.
+Inputs = Mapping[str, tf.TensorSpec]
+
+
+def of_signature(folder: Path, name: str | None) -> tuple[str, Inputs | None]:
+    """The chosen signature of a SavedModel, and its inputs, None if they are not known.
+
+    It reads the file's list of signatures, and no graph.
+    """
+    if not tf.saved_model.contains_saved_model(str(folder)):
+        raise no_saved_model(folder)
+    path = folder / "saved_model.pb"
+    if not path.exists():  # The other form is text, which few models have.
+        return name or "serving_default", None
+    try:
+        graphs = saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs
+    except Exception as error:
+        raise TpuCheckError(f"{path} is damaged: {error}") from error
+    signatures = {
+        key: signature
+        for graph in graphs
+        for key, signature in graph.signature_def.items()
+        if not key.startswith("__")  # What TensorFlow runs when it loads the model.
+    }
+    chosen = name or "serving_default"
+    if name is None and len(signatures) == 1:
+        (chosen,) = signatures
+    if chosen not in signatures:
+        names = ", ".join(sorted(signatures)) or "none"
+        raise TpuCheckError(f"{folder}: no signature {chosen!r}; there are: {names}")
+    return chosen, {
+        key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype, key)
+        for key, info in signatures[chosen].inputs.items()
+        if info.name  # A sparse tensor has no single one.
+    }
+
+
+def of_keras_model(program: Any) -> Inputs | None:
+    """Of a Keras model that knows its inputs; None of anything else."""
+    modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
+    classes = tuple(module.Model for module in modules if module is not None)
+    if not isinstance(program, classes):
+        return None
+    try:
+        inputs = program.inputs
+    except (AttributeError, ValueError):  # It is built by its first call.
+        return None
+    return {
+        one.name: tf.TensorSpec(one.shape, one.dtype, one.name) for one in inputs or ()
+    } or None
+
+
+def fixed(
+    program: str, inputs: Inputs, args: tuple[Any, ...], given: Mapping[str, Any]
+) -> dict[str, tf.TensorSpec]:
+    """The declared inputs, with the shapes that were given.
+
+    Args:
+        program: its name, for errors.
+        inputs: what it declares.
+        args: a shape or an example of the only input.
+        given: the same by name.
+
+    Raises:
+        OpenShapeError: a shape is not fixed.
+        TpuCheckError: an unknown name, or a shape or dtype that does not fit.
+    """
+    names = ", ".join(inputs) or "none"
+    if args:
+        if given or len(args) > 1 or len(inputs) != 1:
+            raise TpuCheckError(f"{program} needs the names of its inputs: {names}")
+        given = {next(iter(inputs)): args[0]}
+    unknown = [name for name in given if name not in inputs]
+    if unknown:
+        raise TpuCheckError(
+            f"{program} has no input {unknown[0]!r}; there are: {names}"
+        )
+    specs = {
+        name: _compatible(program, spec, given.get(name, spec))
+        for name, spec in inputs.items()
+    }
+    is_open = {
+        name: None if spec.shape.rank is None else tuple(spec.shape.as_list())
+        for name, spec in specs.items()
+        if not spec.shape.is_fully_defined()
+    }
+    if is_open:
+        raise OpenShapeError(is_open)
+    return specs
+
+
+def _compatible(program: str, declared: tf.TensorSpec, example: Any) -> tf.TensorSpec:
+    """An example's shape, and its dtype if it has one."""
+    shape = tf.TensorShape(getattr(example, "shape", example))
+    dtype = getattr(example, "dtype", declared.dtype)
+    spec = tf.TensorSpec(shape, dtype, declared.name)
+    fits = declared.shape.is_compatible_with(shape)
+    if spec.dtype != declared.dtype or not fits:
+        raise TpuCheckError(
+            f"{program}: input {declared.name!r} is {_shown(declared)},"
+            f" not {_shown(spec)}"
+        )
+    return spec
+
+
+def _shown(spec: tf.TensorSpec) -> str:
+    shape = "unknown" if spec.shape.rank is None else tuple(spec.shape.as_list())
+    return f"{spec.dtype.name} of shape {shape}"
+
+
+def check_call(
+    name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raises `TpuCheckError` if a function cannot be called with these arguments."""
+    called = getattr(function, "python_function", function)
+    if callable(getattr(function, "call", None)):
+        called = function.call  # Of a Keras model or layer.
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = ", ".join(signature.parameters) or "none"
+        raise TpuCheckError(f"{name}: {error}; its inputs are: {names}") from None
