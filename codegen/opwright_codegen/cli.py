@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from opwright_codegen import groups, load, packages
 from opwright_codegen.generate import Target, WorkerError, generate
 from opwright_codegen.model import Op
-from opwright_codegen.problems import OpdefError, SourceError, one_line
+from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
 
 if TYPE_CHECKING:
     from opwright_codegen.importer import Imported
@@ -35,7 +35,7 @@ typical runs:
 classes for the ops of a library of your own:
   opwright-codegen import --library ./libmy_ops.so --opdefs my_opdefs --group audio
   opwright-codegen generate --opdefs my_opdefs --output src --package mylib.ops \\
-      --load ../libmy_ops.so --gradients .gradients
+      --load ../libmy_ops.so --gradients ..gradients
   opwright-codegen diff old/libmy_ops.so ./libmy_ops.so
 """
 
@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OpdefError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
-        _say(f"{_count(len(error.problems), 'problem')}; nothing was written")
+        writes = run is not _lint or options.fix
+        rest = "; nothing was written" if writes else ""
+        _say(f"{_count(len(error.problems), 'problem')}{rest}")
         return 1
     except BrokenPipeError:
         return 1
@@ -139,7 +141,7 @@ def _add_generate(commands: _Commands) -> None:
         type=_module,
         help=(
             "module that registers gradients, which the package imports after its"
-            " library, as mylib.gradients or .gradients"
+            " library, as mylib.gradients or ..gradients"
         ),
     )
     _check(command)
@@ -367,7 +369,8 @@ def _module(name: str) -> str:
     if _is_dotted(name.lstrip(".")):
         return name
     raise argparse.ArgumentTypeError(
-        f"{name!r} is no module, as mylib.gradients or, in the package, .gradients"
+        f"{name!r} is no module, as mylib.gradients, ..gradients beside the package,"
+        " or .gradients in it"
     )
 
 
@@ -614,11 +617,16 @@ def _lint(options: argparse.Namespace) -> int:
     problems += groups.read(options.opdefs, load.find(options.opdefs))[1]
     if problems:
         raise OpdefError(problems)
+    # opwright's own opdefs have one form, and are documented completely. Other authors
+    # may leave out the line and some keys.
+    own = options.opdefs.resolve() == load.own_opdefs().resolve()
     arranged: dict[Path, bytes] = {}
+    unformed: list[Problem] = []
     for path in (Path(op.source) for op in ops):
         content = contents.of(path)
         text = form.arranged(content, path) if options.fix else content
-        problems += form.problems(text, path)
+        in_form = own or options.fix or form.has_line(text)
+        (problems if in_form else unformed).extend(form.problems(text, path))
         if text != content:
             arranged[path] = text
     if problems:
@@ -626,13 +634,10 @@ def _lint(options: argparse.Namespace) -> int:
     for path, text in arranged.items():
         write.write(path, text)
         _print(f"in form now: {path}")
-    # opwright's own opdefs must be documented completely. Other authors may leave out
-    # some keys.
-    own = options.opdefs.resolve() == load.own_opdefs().resolve()
     missing = [one for op in ops for one in written.missing(op, in_full=own)]
     if own and missing:
         raise OpdefError(missing)
-    _warn(missing)
+    _warn([*unformed, *missing])
     _warn_without_shapes(options.library)
     _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
     return 0

@@ -37,6 +37,11 @@ BY_HAND_BELOW: Final = ("doc", "shape", "message", "replacement")
 LINE: Final = f"# ---- Imported facts; by hand below: {', '.join(BY_HAND_BELOW)}. ----"
 
 
+def has_line(content: bytes) -> bool:
+    """Whether an opdef has the line."""
+    return LINE in _rows(content)
+
+
 def problems(content: bytes, path: Path) -> Iterator[Problem]:
     """The places where an opdef, which has no mistakes, is not in this form."""
     reader = Reader(path, load.op_name_of(path))
@@ -45,10 +50,10 @@ def problems(content: bytes, path: Path) -> Iterator[Problem]:
     for name, key in _keys(reader, content):
         imported = name not in ABOVE
         if line is None and imported:
-            what = f"{name!r} is imported, and no line {LINE!r} stands above it"
+            what = f"{name!r} is a fact, and no line {LINE!r} stands above it"
         elif line is not None and imported != (key.start_mark.line > line):
             what = (
-                f"{name!r} is imported and belongs below the line {LINE!r}"
+                f"{name!r} is a fact and belongs below the line {LINE!r}"
                 if imported
                 else f"{name!r} is written by hand and belongs above the line {LINE!r}"
             )

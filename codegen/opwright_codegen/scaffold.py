@@ -7,6 +7,7 @@ is never changed.
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import os
@@ -116,6 +117,8 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
         "project": project.package.partition(".")[0].replace("_", "-"),
         "top": project.package.partition(".")[0],
         "library": project.name,
+        "tensorflow": _pinned("tensorflow", "==", 2, ".*"),
+        "opwright": _pinned("opwright", ">=", 3, ""),
     }
     seen = native.view(op, project.opdefs) | _test_view(op)
     seen["begin"] = list(_begin(op, seen["types"]))
@@ -144,13 +147,23 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
     return files
 
 
+def _pinned(package: str, relation: str, parts: int, suffix: str) -> str:
+    """A requirement of the package in the version that is installed."""
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return package
+    kept = ".".join(version.split(".")[:parts])
+    return f"{package}{relation}{kept}{suffix}"
+
+
 def _begin(op: Op, types: Sequence[str]) -> Any:
     """The first lines of a kernel: variables for its arguments and results.
 
     They are views of the tensors as flat arrays.
     """
     for whose, args in (("arguments", op.inputs), ("results", op.outputs)):
-        for arg in args:
+        for index, arg in enumerate(args):
             name = member(arg.name)
             said = (
                 "" if arg.shape is None else f", shape `{' '.join(arg.shape.split())}`"
@@ -167,7 +180,12 @@ def _begin(op: Op, types: Sequence[str]) -> Any:
                 of = f"{whose}.{name}"
                 yield f"[[maybe_unused]] auto {name} = {of}->flat<{cxx}>();"
             else:
-                yield "// Its shape is not known before: c->allocate_output(...)."
+                yield "// Values decide its shape:"
+                yield f"// tensorflow::Tensor* {name};"
+                where = "..." if any(a.is_list for a in args[:index]) else index
+                sizes = "tensorflow::TensorShape({...})"
+                made = f"c->allocate_output({where}, {sizes}, &{name})"
+                yield f"// TF_RETURN_IF_ERROR({made});"
 
 
 #: The dtypes of generated kernels that CUDA code can compute with.

@@ -72,7 +72,7 @@ def test_form_of_arranged_text_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "where", "words"),
     [
-        (f"\n{form.LINE}\n", "", "10:1", "'stateful' is imported, and no line"),
+        (f"\n{form.LINE}\n", "", "10:1", "'stateful' is a fact, and no line"),
         (f"{form.LINE}\nstateful: true", f"stateful: true\n{form.LINE}", "11:1", "bel"),
         ("# About attrs.", "tpu_only: why\n# x", "15:1", "'tpu_only' is written by"),
     ],
@@ -112,14 +112,26 @@ def test_fix_arranges_files_and_says_which(tmp_path: Path) -> None:
     before = tree(tmp_path)
 
     done = command("lint", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("opdefs/math/Roll.yaml:3:1: Roll: 'stateful' is")
+    assert done.returncode == 0
+    assert "warning: opdefs/math/Roll.yaml:3:1: Roll: 'stateful' is" in done.stderr
     assert tree(tmp_path) == before
 
     done = command("lint", "--fix", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "in form now: opdefs/math/Roll.yaml\n")
     assert tree(tmp_path) == before | {"opdefs/math/Roll.yaml": ROLL.encode()}
     assert command("lint", cwd=tmp_path).returncode == 0
+
+
+def test_lint_of_an_opdef_without_the_line_warns(tmp_path: Path) -> None:
+    text = "op: Roll\ngroup: math\nsummary: Rolls.\nstateful: true\n"
+    place(tmp_path / "my_opdefs", "math", "Roll", text)
+    done = command("lint", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "warning: my_opdefs/math/Roll.yaml:4:1: Roll: 'stateful' is a fact" in (
+        done.stderr
+    )
+    done = command("lint", "--opdefs", "my_opdefs", "--fix", cwd=tmp_path)
+    assert (done.returncode, "warning" in done.stderr) == (0, False)
 
 
 @pytest.mark.parametrize(

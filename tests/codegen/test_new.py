@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from support.places import ROOT, environment
 from support.workplace import command, place, tree
 
 EXAMPLE = ROOT / "examples" / "custom_op"
+OWN_OPS = (ROOT / "docs/tutorials/own_ops.md").read_text("utf-8")
 GAIN = """\
 op: Gain
 group: audio
@@ -87,6 +89,47 @@ def test_new_after_edits_keeps_author_files(tmp_path: Path) -> None:
     ]
     assert not (tmp_path / "native/generated/gain.h").exists()
     assert (tmp_path / "native/gain.cc").exists()
+
+
+RUN_LENGTH = """\
+op: RunLength
+group: audio
+summary: Counts equal neighbours.
+inputs:
+  - {name: x, type: T, shape: n}
+outputs:
+  - {name: values, type: T, shape: _runs}
+  - {name: counts, type: int64, shape: _runs}
+attrs:
+  - {name: T, type: type, allowed: [float, double]}
+"""
+
+
+def test_new_kernel_shows_how_to_allocate_each_output(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "RunLength", RUN_LENGTH)
+    new(tmp_path, "my_opdefs/audio/RunLength.yaml")
+    guide, kernel = (
+        " ".join(text.split())
+        for text in (OWN_OPS, (tmp_path / "native/run_length.cc").read_text())
+    )
+    outputs = RUN_LENGTH.partition("outputs:")[2].partition("attrs:")[0]
+    assert " ".join(outputs.split()) in guide
+    shown = "c->allocate_output(1, tensorflow::TensorShape({...}), &counts)"
+    assert f"// TF_RETURN_IF_ERROR({shown});" in guide
+    for index, name in enumerate(("values", "counts")):
+        call = f"c->allocate_output({index}, tensorflow::TensorShape({{...}}), &{name})"
+        assert (
+            f"// tensorflow::Tensor* {name}; // TF_RETURN_IF_ERROR({call});" in kernel
+        )
+
+
+def test_new_project_pins_the_tensorflow_that_it_is_built_for(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    new(tmp_path, "my_opdefs/audio/Gain.yaml")
+    minor = ".".join(version("tensorflow").split(".")[:2])
+    project = (tmp_path / "pyproject.toml").read_text()
+    assert f'"tensorflow=={minor}.*"]' in project
+    assert '"opwright>=' in project
 
 
 def test_new_golden_arguments_fit_shapes(tmp_path: Path) -> None:
@@ -177,13 +220,14 @@ def test_native_over_foreign_files_is_refused(tmp_path: Path) -> None:
 
 def test_own_ops_guide_matches_generated_files(tmp_path: Path) -> None:
     """What own_ops.md shows fits what is made: its opdef, files, results."""
-    guide = (ROOT / "docs/tutorials/own_ops.md").read_text("utf-8")
-    blocks = dict(re.findall(r"```(yaml|json|cpp)\n(.*?)```", guide, re.DOTALL))
+    blocks: dict[str, str] = {}
+    for kind, block in re.findall(r"```(yaml|json|cpp)\n(.*?)```", OWN_OPS, re.DOTALL):
+        blocks.setdefault(kind, block)
     place(tmp_path / "opdefs", "audio", "Fade", blocks["yaml"])
     done = command("lint", "--opdefs", "opdefs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     made = new(tmp_path, "opdefs/audio/Fade.yaml", "my_audio.ops")
-    assert {name for name in made if f"`{name}`" not in guide} == {
+    assert {name for name in made if f"`{name}`" not in OWN_OPS} == {
         "src/my_audio/py.typed"
     }
     golden = tmp_path / "tests/golden/Fade.json"
