@@ -120,3 +120,18 @@ def test_on_kernels_model_of_another_class_is_refused() -> None:
 def test_on_kernels_layers_of_opwright_stay() -> None:
     model = keras.Sequential([keras.Input([None, 8]), opwright.keras.GRU(3)])
     assert kernel_report(on_kernels(model)) == kernel_report(model)
+
+
+def test_on_kernels_lambda_layers_keep_their_functions() -> None:
+    plain = keras.Sequential(
+        [
+            keras.Input([None, 8]),
+            layers.Lambda(lambda x: np.float32(2) * x, name="twice"),
+            layers.LSTM(4),
+            layers.Lambda(lambda x, by: by * x, output_shape=(4,), arguments={"by": 3}),
+        ]
+    )
+    fast = on_kernels(plain)
+    assert {*kernel_report(fast).values()} == {"kernels"}
+    assert fast.layers[0].name == "twice"
+    np.testing.assert_allclose(fast(X), plain(X), atol=1e-5)

@@ -85,7 +85,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            notes,
+            source.notes + notes,
         )
 
 

@@ -63,7 +63,7 @@ def _write_graph(message: Any, target: Path) -> None:
 
 
 def _notes(source: Source, found: list[Found]) -> tuple[str, ...]:
-    notes = []
+    notes = [*source.notes]
     if not found:
         notes.append("the model has no recurrent node of cuDNN or opwright")
     if (source.folder / "keras_metadata.pb").is_file():

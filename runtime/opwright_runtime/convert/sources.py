@@ -50,11 +50,13 @@ class Source:
         name: for messages.
         folder: of the SavedModel.
         frozen: whether the model was given as a GraphDef.
+        notes: what the report says about reading it.
     """
 
     name: str
     folder: Path
     frozen: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,40 +90,38 @@ def opened(
     with tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder:
         target = Path(folder, "model")
         try:
-            name, frozen = _save(model, target, tensors, shapes)
+            made = _save(model, target, tensors, shapes)
         except ConvertError:
             raise
         except _REFUSALS as error:
             raise ConvertError(f"the model cannot be read: {_short(error)}") from error
-        yield Source(name, target, frozen)
+        yield made
 
 
 def _save(
     model: Model, target: Path, tensors: Tensors, shapes: Mapping[str, Model] | None
-) -> tuple[str, bool]:
-    """Saves a model; returns its name, and whether it is a frozen graph."""
+) -> Source:
+    """Saves a model."""
     if isinstance(model, (str, os.PathLike)):
-        return str(model), _save_file(Path(model), target, tensors)
+        return _save_file(Path(model), target, tensors)
     if isinstance(model, tf.compat.v1.GraphDef):
         _save_graph(model, target, tensors)
-        return "GraphDef", True
+        return Source("GraphDef", target, frozen=True)
     if hasattr(model, "export") and hasattr(model, "layers"):
-        _export(model, target)
-        return str(model.name), False
+        return Source(str(model.name), target, notes=_export(model, target))
     if callable(model):
-        return _save_function(model, target, shapes), False
+        return Source(_save_function(model, target, shapes), target)
     raise ConvertError(f"model must be {KINDS}, not {type(model).__name__}")
 
 
-def _save_file(path: Path, target: Path, tensors: Tensors) -> bool:
+def _save_file(path: Path, target: Path, tensors: Tensors) -> Source:
     if not path.exists():
         raise ConvertError(f"{path} does not exist; model must be {KINDS}")
     if path.suffix in (".keras", ".h5", ".hdf5"):
-        _export(_load_keras(path), target)
-        return False
+        return Source(str(path), target, notes=_export(_load_keras(path), target))
     if path.suffix == ".meta":
         _save_checkpoint(path, target, tensors)
-        return False
+        return Source(str(path), target)
     if path.suffix == ".pb":
         graph = tf.compat.v1.GraphDef()
         try:
@@ -129,21 +129,42 @@ def _save_file(path: Path, target: Path, tensors: Tensors) -> bool:
         except DecodeError as error:
             raise ConvertError(f"{path} is damaged, or no GraphDef: {error}") from error
         _save_graph(graph, target, tensors)
-        return True
+        return Source(str(path), target, frozen=True)
     raise ConvertError(f"{path} is of no known kind; model must be {KINDS}")
 
 
-def _export(model: Model, target: Path) -> None:
-    """Saves a Keras model for inference."""
+def _export(model: Model, target: Path) -> tuple[str, ...]:
+    """Saves a Keras model for inference, with one op for each recurrent layer.
+
+    Returns:
+        Notes for the report.
+    """
     if type(model).__module__.partition(".")[0] == "tf_keras":
         # It prints a summary.
         with contextlib.redirect_stdout(io.StringIO()):
             model.export(str(target))
-        return
-    from opwright_runtime.rnn import keras_layers
+        return ()
+    from opwright_runtime.rnn import keras_layers, keras_models
 
-    with keras_layers.recorded_as_ops(model):
-        model.export(str(target), verbose=False)
+    kinds = keras_layers.REPLACEMENTS
+    loops = [one for one in model._flatten_layers() if type(one) in kinds]
+    copy, notes = model, ()
+    if loops:
+        try:
+            copy = keras_models.with_states(model)
+        except Exception as error:
+            # Layers of others raise errors of any class. The model exports as it is.
+            notes = (_kept_loops(len(loops), error),)
+    with keras_layers.kernels_for_any_steps():
+        copy.export(str(target), verbose=False)
+    return notes
+
+
+def _kept_loops(count: int, error: Exception) -> str:
+    return (
+        f"{count} layers of keras.layers keep their loops, because the model cannot be "
+        f"copied ({_short(error)}); layers of opwright.keras need no copy"
+    )
 
 
 def _load_keras(path: Path) -> _Graph:

@@ -120,7 +120,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            notes,
+            source.notes + notes,
         )
 
 

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -41,9 +42,9 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # sequences of more steps than this: _FIXED_STEPS steps, plus one step for each
 # _WEIGHTS_PER_STEP weights. The key says whether the call trains.
 _FIXED_STEPS = 4
-# Whether calls of few steps use the kernels too.
-_always = False
 _WEIGHTS_PER_STEP = {False: 1 << 20, True: 1 << 19}
+# Whether calls of few steps use the kernels too. Each thread has its own value.
+_any_steps: ContextVar[bool] = ContextVar("opwright_any_steps", default=False)
 
 
 class _KernelLayer:
@@ -224,25 +225,16 @@ REPLACEMENTS: dict[KerasObject, KerasObject] = {
 
 
 @contextmanager
-def recorded_as_ops(model: KerasObject) -> Iterator[None]:
-    """A context in which a traced graph has one op for each recurrent layer of a model.
+def kernels_for_any_steps() -> Iterator[None]:
+    """A context in which calls of few steps use the kernels too, in this thread.
 
-    Until the context ends, layers of Keras have the classes of `opwright.keras`. A
-    layer that the kernels cannot run, and any other class of layer, keeps its loop.
+    A graph that is traced in the context has one op for each layer.
     """
-    global _always
-    layers = [layer for layer in model._flatten_layers() if type(layer) in REPLACEMENTS]
-    kinds = [type(layer) for layer in layers]
-    before = _always
+    token = _any_steps.set(True)
     try:
-        _always = True
-        for layer, kind in zip(layers, kinds, strict=True):
-            layer.__class__ = REPLACEMENTS[kind]
         yield
     finally:
-        _always = before
-        for layer, kind in zip(layers, kinds, strict=True):
-            layer.__class__ = kind
+        _any_steps.reset(token)
 
 
 @cache
@@ -293,7 +285,7 @@ def _is_supported(
 
 def _is_faster(cell: KerasObject, steps: int | None, training: bool) -> bool:
     """Whether a call of so many steps is faster on the kernels."""
-    if _always:
+    if _any_steps.get():
         return True
     weights = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
     per_step = _WEIGHTS_PER_STEP[bool(training)]

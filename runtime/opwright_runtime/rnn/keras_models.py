@@ -44,9 +44,7 @@ def on_kernels(model: KerasObject) -> KerasObject:
     if model.built and not copy.built:
         copy.build_from_config(model.get_build_config())
     copy.set_weights(model.get_weights())
-    for (_, old), (_, new) in zip(
-        _recurrent(model, ""), _recurrent(copy, ""), strict=True
-    ):
+    for old, new in _pairs(model, copy):
         # Keras's configurations do not contain these two arguments.
         new.use_cudnn = getattr(old, "use_cudnn", "auto")
         if hasattr(old.cell, "implementation"):
@@ -54,6 +52,23 @@ def on_kernels(model: KerasObject) -> KerasObject:
     if model.compiled:
         copy.compile_from_config(model.get_compile_config())
     return copy
+
+
+def with_states(model: KerasObject) -> KerasObject:
+    """Like `on_kernels`, but stateful layers of the copy have the model's states."""
+    copy = on_kernels(model)
+    for old, new in _pairs(model, copy):
+        for given, kept in zip(old.states or (), new.states or (), strict=True):
+            kept.assign(given)
+    return copy
+
+
+def _pairs(
+    model: KerasObject, copy: KerasObject
+) -> Iterator[tuple[KerasObject, KerasObject]]:
+    """The recurrent layers of a model, each with that of its copy."""
+    both = zip(_recurrent(model, ""), _recurrent(copy, ""), strict=True)
+    return ((old, new) for (_, old), (_, new) in both)
 
 
 def kernel_report(
@@ -92,6 +107,15 @@ def _replaced(layer: KerasObject) -> KerasObject:
     """The layer that replaces `layer` in the copy."""
     if isinstance(layer, keras.Model):
         return on_kernels(layer)
+    if type(layer) is keras.layers.Lambda:
+        # The functions themselves: Keras refuses to read serialized ones.
+        return keras.layers.Lambda(
+            layer.function,
+            getattr(layer, "_output_shape", None),
+            layer.mask,
+            layer.arguments,
+            **keras.layers.Layer.get_config(layer),
+        )
     kind = REPLACEMENTS.get(type(layer), type(layer))
     return kind.from_config(_with_kernels(layer.get_config()))
 
