@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from convert.support.models import barred, onnx_ops, ops_of, saved_on_a_gpu
 from opwright.convert import ConvertError, check
-from opwright_runtime.convert.cli import main
+from opwright_runtime.convert_cli import main
 from support.places import environment
+from support.processes import run_code
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def test_opwright_convert_plain_writes_a_model_and_a_table(
     assert max(map(len, out.splitlines())) <= 120
 
 
+@pytest.mark.convert
 def test_opwright_convert_onnx_prints_json(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +46,7 @@ def test_opwright_convert_onnx_prints_json(
     assert "LSTM" in onnx_ops(target)
 
 
+@pytest.mark.convert
 def test_opwright_convert_tflite_takes_a_batch_and_a_shape(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,10 +74,10 @@ def test_opwright_convert_a_refusal_is_one_line_without_traceback(
         [
             sys.executable,
             "-c",
-            "from opwright_runtime.convert.cli import main; raise SystemExit(main())",
-            "onnx",
+            "from opwright_runtime.convert_cli import main; raise SystemExit(main())",
+            "plain",
             str(tmp_path),
-            str(tmp_path / "model.onnx"),
+            str(tmp_path / "plain"),
         ],
         env=environment(TF_CPP_MIN_LOG_LEVEL="3"),
         capture_output=True,
@@ -89,6 +92,7 @@ def test_opwright_convert_a_refusal_is_one_line_without_traceback(
     assert os.listdir(tmp_path) == ["saved_model.pb"]
 
 
+@pytest.mark.convert
 def test_check_names_the_ops_and_the_conversions(source: Path) -> None:
     found = check(source)
     assert found.works and len(found.found) == 4
@@ -97,6 +101,7 @@ def test_check_names_the_ops_and_the_conversions(source: Path) -> None:
     assert "opwright-convert tflite" in str(found)
 
 
+@pytest.mark.convert
 def test_check_says_which_runtime_refuses_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,3 +125,74 @@ def test_check_says_which_runtime_refuses_and_why(
 def test_check_of_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"has no saved_model.pb|of no known kind"):
         check(tmp_path)
+
+
+# A model that ends TensorFlow's process, as others see it.
+ENDS = """
+import os
+import sys
+from pathlib import Path
+from opwright_runtime import convert_cli
+from opwright_runtime.convert import files
+
+def main():
+    with files.replacing(Path(sys.argv[3]), overwrite=True) as made:
+        made.mkdir()
+        (made / "half").write_text("written")
+        Path(os.environ["TMPDIR"], "kept").touch()
+        tempfile.mkdtemp()
+        if os.environ["AT"] == "move":
+            os.rename(sys.argv[3], made.parent / "old")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+import signal
+import tempfile
+convert_cli.main = main
+sys.argv = ["opwright-convert", "plain", *sys.argv[1:]]
+raise SystemExit(convert_cli.command())
+"""
+
+
+@pytest.mark.parametrize("at", ["write", "move"])
+def test_opwright_convert_a_model_that_ends_the_process_is_refused_in_words(
+    at: str, tmp_path: Path
+) -> None:
+    target, temporary = tmp_path / "target", tmp_path / "temporary"
+    for folder in (target, temporary):
+        folder.mkdir()
+    (target / "kept").write_text("kept")
+    done = run_code(ENDS, "model", str(target), TMPDIR=str(temporary), AT=at)
+    assert done.returncode == 1
+    assert "opwright-convert: SIGSEGV ended the process" in done.stderr
+    assert "nothing was written" in done.stderr and "Traceback" not in done.stderr
+    assert [one.name for one in temporary.iterdir()] == ["kept"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["target", "temporary"]
+    assert [one.name for one in target.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["plain", "no_model", "new"], 1), (["plain"], 2)]
+)
+def test_opwright_convert_command_ends_with_the_status_of_the_conversion(
+    arguments: list[str], status: int, tmp_path: Path
+) -> None:
+    code = """
+import sys
+from opwright_runtime.convert_cli import command
+assert "tensorflow" not in sys.modules
+sys.argv[0] = "opwright-convert"
+raise SystemExit(command())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment(TMPDIR=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    if status == 1:
+        assert "opwright-convert: no_model does not exist" in done.stderr
+    assert not [*tmp_path.iterdir()]

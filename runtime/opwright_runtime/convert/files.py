@@ -12,6 +12,9 @@ from pathlib import Path
 
 from opwright_runtime.convert.errors import ConvertError
 
+# The target that is replaced, while another one takes its name.
+_OLD = "old"
+
 
 @contextmanager
 def replacing(target: Path, *, overwrite: bool) -> Iterator[Path]:
@@ -28,15 +31,37 @@ def replacing(target: Path, *, overwrite: bool) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise ConvertError(f"{target.parent} is not a folder; create it first")
     try:
-        beside = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
+        beside = tempfile.mkdtemp(
+            prefix=_prefix(target, os.getpid()), dir=target.parent
+        )
     except OSError as error:
         raise ConvertError(f"{target.parent} cannot be written: {error}") from error
     try:
         made = Path(beside, "new")
         yield made
-        _move(made, target, Path(beside, "old"))
+        _move(made, target, Path(beside, _OLD))
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def remove_rest(target: Path, pid: int) -> None:
+    """Removes what a process that ended in `replacing` left next to `target`."""
+    target = Path(os.path.abspath(target))
+    prefix = _prefix(target, pid)
+    try:
+        found = [one for one in target.parent.iterdir() if one.name.startswith(prefix)]
+    except OSError:
+        return
+    for beside in found:
+        old = beside / _OLD
+        if os.path.lexists(old) and not os.path.lexists(target):
+            os.rename(old, target)
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _prefix(target: Path, pid: int) -> str:
+    """The beginning of the names of folders in which a process makes `target`."""
+    return f".{target.name}.{pid}."
 
 
 def _move(made: Path, target: Path, old: Path) -> None:

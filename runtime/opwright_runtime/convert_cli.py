@@ -1,4 +1,7 @@
-"""The command line: `opwright-convert`."""
+"""The command line: `opwright-convert`.
+
+It imports TensorFlow only when a conversion runs, so help comes at once.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ import importlib
 import json
 import os
 import re
+import shutil
+import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from opwright_runtime._extras import how_to_install
@@ -24,7 +31,44 @@ typical runs:
 exit status: 0 done, 1 the model is refused, 2 a wrong call
 """
 
+_DIED = """\
+{} ended the process while it read or ran the model: the model is damaged, or asks for \
+too much memory; nothing was written"""
 _SHAPE = re.compile(r"(?P<name>[^=]+)=(?P<dims>(\d+|none)(,(\d+|none))*)")
+
+
+def command() -> int:
+    """`opwright-convert`: runs `main` in a process of its own.
+
+    A damaged model may end it, because TensorFlow reads and runs the model.
+    """
+    options = _parser().parse_args()
+    temporary = tempfile.mkdtemp(prefix="opwright-convert-")
+    pid = os.fork()
+    if not pid:
+        tempfile.tempdir = temporary
+        return main()
+    try:
+        status = os.waitstatus_to_exitcode(_waited(pid))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    if status >= 0:
+        return status
+    if options.command != "check":
+        # The package imports TensorFlow.
+        files = importlib.import_module("opwright_runtime.convert.files")
+        files.remove_rest(Path(options.target), pid)
+    _say(_DIED.format(signal.Signals(-status).name))
+    return 1
+
+
+def _waited(pid: int) -> int:
+    while True:
+        try:
+            return os.waitpid(pid, 0)[1]
+        except KeyboardInterrupt:
+            # The other process has it too, and ends.
+            continue
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
