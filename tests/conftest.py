@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,10 +46,6 @@ LONG = (
 )
 
 
-# They import packages that only `make test-extended` installs.
-collect_ignore = [] if importlib.util.find_spec("onnx") else ["convert"]
-
-
 def pytest_configure(config: pytest.Config) -> None:
     for marker, (reason, _) in tiers.EXTENDED.items():
         config.addinivalue_line("markers", f"{marker}: {reason}; in `make test-all`")
@@ -92,6 +87,17 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     if not native.LIBRARY.exists():
         text = f"tests/{folder} need the native library: run `make native`"
         raise pytest.UsageError(text)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Says what is missing before a test fails to import it."""
+    for marker in item.iter_markers():
+        if missing := tiers.missing_packages(marker.name):
+            pytest.fail(
+                f"tests marked {marker.name} need {', '.join(missing)}, which `make "
+                f"test-extended` installs: run pip install --group {marker.name}",
+                pytrace=False,
+            )
 
 
 @pytest.fixture(params=["avx512", "avx2", "portable"])

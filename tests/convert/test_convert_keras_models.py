@@ -14,8 +14,17 @@ import tensorflow as tf
 import tf_keras
 
 import opwright.keras
-from convert.support.models import as_on_a_gpu, barred, onnx_ops, ops_of
+from convert.support.models import (
+    CONVERSIONS,
+    as_on_a_gpu,
+    barred,
+    onnx_ops,
+    ops_of,
+)
 from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
+from support.tiers import part_of
+
+pytestmark = pytest.mark.partial
 
 L = keras.layers
 
@@ -109,29 +118,41 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return folder / f"model{kind}"
 
 
-@pytest.mark.parametrize("kind", ["SavedModel", ".keras"])
-@pytest.mark.parametrize("build", KERAS)
+#: The largest differences.
+TOLERANCE: dict[Any, float] = {to_plain: 5e-6, to_onnx: 2e-6, to_tflite: 2e-6}
+
+
+def check(source: Path, convert: Any, tmp_path: Path) -> Path:
+    """Converts a model, and looks at the result."""
+    target = tmp_path / "target"
+    report = convert(source, target)
+    assert report.found and report.difference <= TOLERANCE[convert]
+    if convert is to_plain:
+        assert not barred(ops_of(target))
+    if convert is to_onnx:
+        assert {"LSTM", "GRU"} & {*onnx_ops(target)}
+        assert "Loop" not in onnx_ops(target)
+    return target
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    part_of([(build, kind) for build in KERAS for kind in ("SavedModel", ".keras")]),
+)
 def test_convert_of_a_keras_model_reaches_all_formats(
-    build: Callable[[Any], Any], kind: str, tmp_path: Path
+    build: Callable[[Any], Any], kind: str, convert: Any, tmp_path: Path
 ) -> None:
     keras.utils.set_random_seed(0)
-    source = saved(build(keras.layers), kind, tmp_path)
-    for convert, tolerance in ((to_plain, 5e-6), (to_onnx, 2e-6), (to_tflite, 2e-6)):
-        report = convert(source, tmp_path / convert.__name__)
-        assert report.found and report.difference <= tolerance, convert.__name__
-    assert not barred(ops_of(tmp_path / "to_plain"))
-    assert {"LSTM", "GRU"} & {*onnx_ops(tmp_path / "to_onnx")}
-    assert "Loop" not in onnx_ops(tmp_path / "to_onnx")
+    check(saved(build(keras.layers), kind, tmp_path), convert, tmp_path)
 
 
+@pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize("build", [stacked, bidirectional])
 def test_convert_of_opwright_layers_from_h5_reaches_all_formats(
-    build: Callable[[Any], Any], tmp_path: Path
+    build: Callable[[Any], Any], convert: Any, tmp_path: Path
 ) -> None:
-    source = saved(build(opwright.keras), ".h5", tmp_path)
-    for convert in (to_plain, to_onnx, to_tflite):
-        report = convert(source, tmp_path / convert.__name__)
-        assert report.found and report.difference <= 5e-6, convert.__name__
+    check(saved(build(opwright.keras), ".h5", tmp_path), convert, tmp_path)
 
 
 def cudnn_layers() -> tuple[Any, Any]:
@@ -159,27 +180,26 @@ def legacy_with_states() -> Any:
     return tf_keras.Model(x, [y, h, c])
 
 
+@pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     "build", [legacy_stacked, legacy_bidirectional, legacy_with_states]
 )
 def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
-    build: Callable[[], Any], tmp_path: Path
+    build: Callable[[], Any], convert: Any, tmp_path: Path
 ) -> None:
     tf_keras.utils.set_random_seed(0)
     model = build()
     model.save(tmp_path / "model.h5")
-    x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype("float32")
-    wanted = tf.nest.flatten(model(x))
-    for convert in (to_plain, to_onnx, to_tflite):
-        report = convert(tmp_path / "model.h5", tmp_path / convert.__name__)
-        assert report.found and report.difference <= 5e-6, convert.__name__
-    loaded = tf.saved_model.load(str(tmp_path / "to_plain"))
-    found = tf.nest.flatten(loaded.serve(x))
-    for a, b in zip(wanted, found, strict=True):
-        np.testing.assert_allclose(a, b, atol=5e-6)
-    assert "Loop" not in onnx_ops(tmp_path / "to_onnx")
+    target = check(tmp_path / "model.h5", convert, tmp_path)
+    if convert is to_plain:
+        x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype("float32")
+        wanted = tf.nest.flatten(model(x))
+        found = tf.nest.flatten(tf.saved_model.load(str(target)).serve(x))
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(a, b, atol=5e-6)
 
 
+@pytest.mark.convert
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_convert_of_a_stateful_keras_model_is_plain_alone(
     on_gpu: bool, tmp_path: Path

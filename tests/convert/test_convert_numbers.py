@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from convert.support.models import (
+    CONVERSIONS,
     Drawn,
     Run,
     barred,
@@ -27,7 +28,7 @@ from support.tiers import part_of
 pytestmark = pytest.mark.partial
 SEEDS = part_of(range(500))
 #: The largest differences from the kernels.
-FROM_KERNELS = {"plain": 5e-6, "onnx": 2e-6, "tflite": 2e-6}
+FROM_KERNELS: dict[Any, float] = {to_plain: 5e-6, to_onnx: 2e-6, to_tflite: 2e-6}
 
 
 def run_plain(folder: Path) -> Run:
@@ -37,34 +38,35 @@ def run_plain(folder: Path) -> Run:
     )
 
 
-FORMATS: dict[str, tuple[Any, Any]] = {
-    "plain": (to_plain, run_plain),
-    "onnx": (to_onnx, run_onnx),
-    "tflite": (to_tflite, run_tflite),
+RUN_OF: dict[Any, Any] = {
+    to_plain: run_plain,
+    to_onnx: run_onnx,
+    to_tflite: run_tflite,
 }
 
 
+@pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_conversions_of_a_drawn_model_match_reference(
-    seed: int, tmp_path: Path
+def test_conversion_of_a_drawn_model_matches_reference(
+    seed: int, convert: Any, tmp_path: Path
 ) -> None:
     drawn = Drawn(seed)
     drawn.save(tmp_path / "source")
     given, wanted = drawn.values()
-    for name, (convert, run_of) in FORMATS.items():
-        report = convert(tmp_path / "source", tmp_path / name)
-        assert len(report.found) == 1, str(drawn)
-        compared, *_ = report.comparisons.values()
-        if drawn.case.dtype == tf.float32:
-            allowed = FROM_KERNELS[name] * max(1.0, compared.scale)
-            assert report.difference <= allowed, f"{name}: {drawn}"
-        run = run_of(tmp_path / name)
-        # ONNX and TFLite compute float64 in float32.
-        single = drawn.case.dtype == tf.float64 and name != "plain"
-        tolerance = TOLERANCE[tf.float32 if single else drawn.case.dtype]
-        first, second = drawn.time_major(run(given)), drawn.time_major(run(given))
-        assert first.keys() == wanted.keys()
-        for key, value in wanted.items():
-            assert error(first[key], value) <= tolerance, f"{name} {key}: {drawn}"
-            assert error(second[key], value) <= tolerance, f"{name} {key}: {drawn}"
-    assert not barred(ops_of(tmp_path / "plain"))
+    report = convert(tmp_path / "source", tmp_path / "target")
+    assert len(report.found) == 1, str(drawn)
+    compared, *_ = report.comparisons.values()
+    if drawn.case.dtype == tf.float32:
+        allowed = FROM_KERNELS[convert] * max(1.0, compared.scale)
+        assert report.difference <= allowed, str(drawn)
+    run = RUN_OF[convert](tmp_path / "target")
+    # ONNX and TFLite compute float64 in float32.
+    single = drawn.case.dtype == tf.float64 and convert is not to_plain
+    tolerance = TOLERANCE[tf.float32 if single else drawn.case.dtype]
+    first, second = drawn.time_major(run(given)), drawn.time_major(run(given))
+    assert first.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert error(first[key], value) <= tolerance, f"{key}: {drawn}"
+        assert error(second[key], value) <= tolerance, f"{key}: {drawn}"
+    if convert is to_plain:
+        assert not barred(ops_of(tmp_path / "target"))

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from convert.support.models import barred, ops_of
-from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
+from convert.support.models import CONVERSIONS, barred, ops_of
+from opwright.convert import ConvertError, to_onnx, to_plain
 from support.places import environment
 
-CONVERSIONS = [to_plain, to_onnx, to_tflite]
 X = np.random.default_rng(0).standard_normal((5, 2, 2)).astype("float32")
 
 
@@ -113,6 +112,7 @@ def test_convert_other_objects_are_refused(model: Any, tmp_path: Path) -> None:
         to_plain(model, tmp_path / "target")
 
 
+@pytest.mark.convert
 def test_convert_an_unknown_signature_is_refused_with_those_it_has(
     tmp_path: Path,
 ) -> None:
@@ -139,7 +139,12 @@ def test_convert_error_survives_pickling() -> None:
     ("missing", "call"),
     [
         ("tf2onnx", "convert.to_onnx(model, folder + '/model.onnx')"),
-        ("onnxruntime", "convert.to_onnx(model, folder + '/model.onnx')"),
+        pytest.param(
+            "onnxruntime",
+            "convert.to_onnx(model, folder + '/model.onnx')",
+            # It needs the packages that are imported before.
+            marks=pytest.mark.convert,
+        ),
         ("ai_edge_litert", "convert.to_tflite(model, folder + '/model.tflite')"),
     ],
 )

@@ -16,7 +16,18 @@ PAGE = (ROOT / "docs/how-to/leaving_cudnn.md").read_text("utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+#: Those of ONNX and TFLite need packages of their own.
+NUMBERS = [
+    (
+        pytest.param(number, marks=pytest.mark.convert)
+        if "onnxruntime" in program
+        else number
+    )
+    for number, program in enumerate(PROGRAMS)
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_leaving_cudnn_page_code_runs(number: int, tmp_path: Path) -> None:
     done = run_code(PROGRAMS[number], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

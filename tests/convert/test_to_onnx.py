@@ -7,12 +7,17 @@ from typing import Any
 
 import keras
 import numpy as np
-import onnx
 import pytest
 import tensorflow as tf
 
 import opwright.keras
-from convert.support.models import onnx_ops, run_onnx, saved_on_a_gpu, text_model
+from convert.support.models import (
+    onnx_model,
+    onnx_ops,
+    run_onnx,
+    saved_on_a_gpu,
+    text_model,
+)
 from opwright.convert import ConvertError, to_onnx
 
 WORDS = np.array([[3, 1, 2, 0], [4, 5, 0, 0]], "int32")
@@ -36,7 +41,7 @@ def test_to_onnx_of_a_gpu_model_has_one_node_a_layer(
 
 def test_to_onnx_weights_are_initializers(tmp_path: Path) -> None:
     to_onnx(saved_on_a_gpu(tmp_path / "source"), tmp_path / "model.onnx")
-    graph = onnx.load(str(tmp_path / "model.onnx")).graph
+    graph = onnx_model(tmp_path / "model.onnx").graph
     known = {one.name for one in graph.initializer}
     for node in graph.node:
         if node.op_type in ("LSTM", "GRU"):
@@ -77,7 +82,7 @@ def test_to_onnx_both_directions_are_one_node(tmp_path: Path) -> None:
         )[0]
 
     to_onnx(serve, tmp_path / "model.onnx")
-    nodes = onnx.load(str(tmp_path / "model.onnx")).graph.node
+    nodes = onnx_model(tmp_path / "model.onnx").graph.node
     directions = [
         attribute.s
         for node in nodes
@@ -92,7 +97,7 @@ def test_to_onnx_opset_is_that_of_the_file(opset: int, tmp_path: Path) -> None:
     to_onnx(text_model(), tmp_path / "model.onnx", opset=opset)
     (version,) = [
         one.version
-        for one in onnx.load(str(tmp_path / "model.onnx")).opset_import
+        for one in onnx_model(tmp_path / "model.onnx").opset_import
         if one.domain == ""
     ]
     assert version == opset

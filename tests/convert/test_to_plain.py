@@ -11,7 +11,14 @@ import pytest
 import tensorflow as tf
 
 import opwright.keras
-from convert.support.models import barred, ops_of, saved_on_a_gpu, text_model
+from convert.support.models import (
+    barred,
+    ops_of,
+    recurrent,
+    saved_on_a_gpu,
+    text_model,
+    write_frozen,
+)
 from opwright.convert import ConvertError, to_plain
 from opwright.nn import (
     cudnn_rnn_canonical_to_params,
@@ -22,18 +29,6 @@ from support.processes import run_code
 
 UNITS, INPUTS, SIZE = 3, 2, 84
 X = np.random.default_rng(0).standard_normal((5, 2, INPUTS)).astype("float32")
-
-
-def rnn(x: Any, params: Any, **options: Any) -> Any:
-    states = tf.zeros([1, tf.shape(x)[1], UNITS])
-    return tf.raw_ops.CudnnRNNV3(
-        input=x,
-        input_h=states,
-        input_c=states,
-        params=params,
-        sequence_lengths=tf.fill([tf.shape(x)[1]], tf.shape(x)[0]),
-        **options,
-    )
 
 
 def model(function: Any, *, compiled: bool = False) -> Any:
@@ -126,19 +121,21 @@ def test_to_plain_of_opwright_keras_layers_keeps_their_gradient(
 def in_while(x: Any, params: Any) -> Any:
     start = (tf.constant(0), tf.zeros([tf.shape(x)[0], tf.shape(x)[1], UNITS]))
     return tf.while_loop(
-        lambda i, y: i < 3, lambda i, y: (i + 1, y + rnn(x, params)[0]), start
+        lambda i, y: i < 3, lambda i, y: (i + 1, y + recurrent(x, params)[0]), start
     )[1]
 
 
 def in_branch(x: Any, params: Any) -> Any:
     positive = tf.reduce_sum(x) > 0
     return tf.cond(
-        positive, lambda: rnn(x, params)[0], lambda: rnn(-x, params, rnn_mode="gru")[0]
+        positive,
+        lambda: recurrent(x, params)[0],
+        lambda: recurrent(-x, params, rnn_mode="gru")[0],
     )
 
 
 def in_nested_functions(x: Any, params: Any) -> Any:
-    inner = tf.function(lambda x: rnn(x, params)[0], autograph=False)
+    inner = tf.function(lambda x: recurrent(x, params)[0], autograph=False)
     outer = tf.function(lambda x: inner(x) + inner(2 * x), autograph=False)
     return outer(x)
 
@@ -151,13 +148,13 @@ def test_to_plain_of_a_node_in_another_body_gives_equal_numbers(
 
 
 def test_to_plain_of_a_compiled_function_gives_equal_numbers(tmp_path: Path) -> None:
-    check_same(model(lambda x, p: rnn(x, p)[0], compiled=True), tmp_path)
+    check_same(model(lambda x, p: recurrent(x, p)[0], compiled=True), tmp_path)
 
 
 def test_to_plain_of_a_training_step_gives_equal_gradients(tmp_path: Path) -> None:
     def step(x: Any, params: Any) -> Any:
         with tf.GradientTape() as tape:
-            y, h, c, _, _ = rnn(x, params)
+            y, h, c, _, _ = recurrent(x, params)
             loss = tf.reduce_sum(y**2) + tf.reduce_sum(h * c)
         return {"loss": loss, "gradient": tape.gradient(loss, params)}
 
@@ -171,7 +168,7 @@ def test_to_plain_of_a_training_step_without_cell_states_gives_equal_gradients(
     def step(x: Any, params: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(rnn(x, params, rnn_mode=mode)[0] ** 2)
+            loss = tf.reduce_sum(recurrent(x, params, rnn_mode=mode)[0] ** 2)
         return tape.gradient(loss, x)
 
     check_same(model(step), tmp_path)
@@ -249,7 +246,7 @@ def test_to_plain_of_parameter_ops_gives_equal_numbers(
 def test_to_plain_keeps_assets_signatures_and_trainability(tmp_path: Path) -> None:
     vocabulary = tmp_path / "words.txt"
     vocabulary.write_text("a\nb\n")
-    module = model(lambda x, p: rnn(x, p)[0])
+    module = model(lambda x, p: recurrent(x, p)[0])
     module.frozen = tf.Variable(1.0, trainable=False)
     module.words = tf.saved_model.Asset(str(vocabulary))
     names = {"one": module.serve, "two": module.serve.get_concrete_function()}
@@ -262,28 +259,18 @@ def test_to_plain_keeps_assets_signatures_and_trainability(tmp_path: Path) -> No
 
 
 def test_to_plain_of_a_function_writes_a_saved_model(tmp_path: Path) -> None:
-    module = model(lambda x, p: rnn(x, p)[0])
+    module = model(lambda x, p: recurrent(x, p)[0])
     to_plain(module.serve, tmp_path / "plain")
     loaded = tf.saved_model.load(str(tmp_path / "plain"))
     (found,) = loaded.signatures["serving_default"](x=tf.constant(X)).values()
     np.testing.assert_allclose(found, module.serve(X), atol=5e-6)
 
 
-def frozen(folder: Path) -> Any:
-    """A graph of TensorFlow 1, with its node assigned to a GPU."""
-    with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
-        x = tf.compat.v1.placeholder(tf.float32, [None, None, INPUTS], "x")
-        params = tf.constant(np.linspace(-1, 1, SIZE, dtype="float32"))
-        tf.identity(rnn(x, params)[0], "y")
-    (folder / "frozen.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    return graph.as_graph_def()
-
-
 @pytest.mark.parametrize("as_file", [False, True])
 def test_to_plain_of_a_frozen_graph_writes_a_graph(
     as_file: bool, tmp_path: Path
 ) -> None:
-    graph = frozen(tmp_path)
+    graph = write_frozen(tmp_path / "frozen.pb")
     given = tmp_path / "frozen.pb" if as_file else graph
     to_plain(given, tmp_path / "plain.pb")
     written = tf.compat.v1.GraphDef()
@@ -306,7 +293,7 @@ def test_to_plain_of_a_checkpoint_and_meta_graph_reads_its_variables(
         x = tf.compat.v1.placeholder(tf.float32, [None, None, INPUTS], "x")
         values = np.linspace(-1, 1, SIZE, dtype="float32")
         params = tf.compat.v1.get_variable("p", initializer=values, use_resource=False)
-        tf.identity(rnn(x, params)[0], "y")
+        tf.identity(recurrent(x, params)[0], "y")
         saver = tf.compat.v1.train.Saver()
         with tf.compat.v1.Session(graph=graph) as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -357,7 +344,7 @@ def test_canonical_ops_are_those_that_the_models_use() -> None:
 def test_to_plain_onto_the_source_is_refused_and_keeps_it(
     tmp_path: Path,
 ) -> None:
-    source = save(model(lambda x, p: rnn(x, p)[0]), tmp_path / "source")
+    source = save(model(lambda x, p: recurrent(x, p)[0]), tmp_path / "source")
     before = {p: p.read_bytes() for p in source.rglob("*") if p.is_file()}
     to_plain(source, tmp_path / "plain")
     assert {p: p.read_bytes() for p in source.rglob("*") if p.is_file()} == before

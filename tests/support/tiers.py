@@ -6,6 +6,7 @@ marked `partial` run in both: in part, and in full where OPWRIGHT_FULL is 1.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Sequence
@@ -30,7 +31,11 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "convert": (
         "converts models with tf2onnx, ONNX Runtime and LiteRT",
-        ("convert",),
+        (
+            "convert/test_layer_exports.py",
+            "convert/test_to_onnx.py",
+            "convert/test_to_tflite.py",
+        ),
     ),
     "cuda": (
         "compiles the experimental CUDA backend, or runs it on the CPU",
@@ -60,6 +65,17 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "wheel": ("builds wheels and installs them", ("packaging",)),
 }
+
+
+#: What only `make test-extended` installs, by the markers of the tests that import it.
+#: Its dependency group has the name of the marker.
+PACKAGES = {"convert": ("ai_edge_litert", "onnx", "onnxruntime", "tf2onnx")}
+
+
+def missing_packages(marker: str) -> list[str]:
+    """The packages of a marker's tests that are not installed."""
+    needed = PACKAGES.get(marker, ())
+    return [name for name in needed if importlib.util.find_spec(name) is None]
 
 
 def marker_of(name: str) -> str | None:

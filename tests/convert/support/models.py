@@ -11,8 +11,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from opwright.convert import to_onnx, to_plain, to_tflite
 from rnn.support.cases import (
     MODES,
     Case,
@@ -24,6 +26,12 @@ from rnn.support.cases import (
     state,
 )
 
+#: Those to ONNX and TFLite need packages of their own.
+CONVERSIONS = [
+    to_plain,
+    pytest.param(to_onnx, marks=pytest.mark.convert),
+    pytest.param(to_tflite, marks=pytest.mark.convert),
+]
 #: What a model has its parameters from.
 PARAMS = ("variable", "constant", "made in the graph")
 
@@ -206,6 +214,56 @@ def saved_on_a_gpu(folder: Path, *, mask: bool = True) -> Path:
     return folder
 
 
+def recurrent(x: Any, params: Any, **options: Any) -> Any:
+    """A node for [time, batch, 2] with 3 units, whose parameters are 84 numbers."""
+    states = tf.zeros([1, tf.shape(x)[1], 3])
+    return tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=states,
+        input_c=states,
+        params=params,
+        sequence_lengths=tf.fill([tf.shape(x)[1]], tf.shape(x)[0]),
+        **options,
+    )
+
+
+def save_bodies(folder: Path) -> None:
+    """Saves a model with nodes in a loop, in branches and in a training step."""
+    module: Any = tf.Module()
+    module.params = tf.Variable(tf.random.stateless_normal([84], [1, 2]))
+
+    def serve(x: Any) -> Any:
+        y = tf.zeros([tf.shape(x)[0], tf.shape(x)[1], 3])
+        _, y = tf.while_loop(
+            lambda i, y: i < 3,
+            lambda i, y: (i + 1, y + recurrent(x, module.params)[0]),
+            (tf.constant(0), y),
+        )
+        z = tf.cond(
+            tf.reduce_sum(x) > 0,
+            lambda: recurrent(x, module.params)[0],
+            lambda: recurrent(-x, 2 * module.params)[0],
+        )
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(recurrent(x, module.params)[0] ** 2)
+        gradient = tape.gradient(loss, module.params)
+        return {"y": y, "z": z, "gradient": gradient}
+
+    spec = tf.TensorSpec([None, None, 2], name="x")
+    module.serve = tf.function(serve, input_signature=[spec], autograph=False)
+    tf.saved_model.save(module, str(folder), signatures=module.serve)
+
+
+def write_frozen(file: Path) -> Any:
+    """Writes a graph of TensorFlow 1, with its node on a GPU; returns the graph."""
+    with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
+        x = tf.compat.v1.placeholder(tf.float32, [None, None, 2], "x")
+        params = tf.constant(np.linspace(-1, 1, 84, dtype="float32"))
+        tf.identity(recurrent(x, params)[0], "y")
+    file.write_bytes(graph.as_graph_def().SerializeToString())
+    return graph.as_graph_def()
+
+
 def ops_of(folder: Path) -> set[str]:
     """The ops of a SavedModel, in its graph and its functions."""
     from tensorflow.core.protobuf import saved_model_pb2
@@ -257,7 +315,11 @@ def tflite_ops(file: Path) -> list[str]:
     return [one["op_name"] for one in details if one["op_name"] != "DELEGATE"]
 
 
-def onnx_ops(file: Path) -> list[str]:
+def onnx_model(file: Path) -> Any:
     import onnx
 
-    return [node.op_type for node in onnx.load(str(file)).graph.node]
+    return onnx.load(str(file))
+
+
+def onnx_ops(file: Path) -> list[str]:
+    return [node.op_type for node in onnx_model(file).graph.node]
