@@ -580,8 +580,8 @@ def AccumulatorApplyGradient(
     """Adds a gradient to an accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
@@ -1015,7 +1015,7 @@ def All(
     keep_dims: bool = False,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether all elements along some axes are True.
+    """Returns whether all elements along some axes are True.
 
     The axes in `axis` are searched and leave the shape, or stay with size
     1 where `keep_dims` is set:
@@ -1373,7 +1373,7 @@ def AnonymousMutableDenseHashTable(
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -1486,7 +1486,8 @@ def AnonymousRandomSeedGenerator(
 
     Returns:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteRandomSeedGenerator beside it.
+        deleter: variant, `scalar`. What DeleteRandomSeedGenerator takes with the
+            handle.
     """
 
 def AnonymousSeedGenerator(
@@ -1510,16 +1511,16 @@ def AnonymousSeedGenerator(
     `opwright.random.anonymous_seed_generator` has an example.
 
     Args:
-        seed: int64, `scalar`. First half of the seed. With both halves 0, one is taken
-            that nobody can know.
+        seed: int64, `scalar`. First half of the seed. With both halves 0, a random seed
+            is drawn.
         seed2: int64, `scalar`. Second half of the seed.
         reshuffle: bool, `scalar`. Whether each pass over the data gets seeds of its
             own.
 
     Returns:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteSeedGenerator beside it, so that
-            it is not ended earlier.
+        deleter: variant, `scalar`. What DeleteSeedGenerator takes with the handle, so
+            that the generator is not deleted earlier.
     """
 
 def Any(
@@ -1529,7 +1530,7 @@ def Any(
     keep_dims: bool = False,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether some element along some axes is True.
+    """Returns whether some element along some axes is True.
 
     The axes in `axis` are searched and leave the shape, or stay with size
     1 where `keep_dims` is set:
@@ -1636,8 +1637,8 @@ def ApplyAdadelta(
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`: where inference does not know it,
-    see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
+    kernel does not check that of `accum_update`: where inference does not know it, the
+    caller has to. For the variables of graphs and sessions; ResourceApplyAdadelta takes
     handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
     Gradient: none registered.
@@ -2403,8 +2404,8 @@ def ApproxTopK(
             `reduction_dimension`.
         k: int. At least 0. How many to find.
         reduction_dimension: int. Default -1. The axis to search along; a negative one
-            counts from the last. The kernel for the CPU knows -1 alone, even if another
-            number means the same axis.
+            counts from the last. The kernel for the CPU supports only -1, even if
+            another number means the same axis.
         recall_target: float. Default 0.95. Share of the true `k` best that should be
             found, above 0 and up to 1. Only TPUs make use of it.
         is_max_k: bool. Default True. Whether to look for the largest; false looks for
@@ -2430,7 +2431,7 @@ def ApproximateEqual(
     tolerance: float = 1e-05,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where two tensors differ by no more than a tolerance.
+    """Returns where two tensors differ by no more than a tolerance.
 
     For each element,
 
@@ -2559,12 +2560,12 @@ def AsString(
 ) -> Output[TString]:
     """Writes numbers as text.
 
-    Integers are written in decimal, floats with six digits behind the point unless
+    Integers are written in decimal, floats with six digits after the point unless
     `precision` says otherwise, bools as true and false, complex numbers as (1.0,2.0)
     with the digits of floats; strings as they are. Nan and infinities are written as
     nan and inf.
 
-    `width` pads on the left with spaces, with `fill` "0" with zeros behind the sign,
+    `width` pads on the left with spaces, with `fill` "0" with zeros after the sign,
     with `fill` "-" on the right instead; bools are not padded. A precision,
     `scientific` or `shortest` is refused for integers and bools, and so are the last
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
@@ -2575,8 +2576,8 @@ def AsString(
 
     Args:
         input: `T`, `*x`. What is written.
-        precision: int. Default -1. How many digits stand behind the point of floats; -1
-            for six.
+        precision: int. Default -1. How many digits floats have after the point; -1 for
+            six.
         scientific: bool. Default False. Whether floats are written with an exponent, as
             in 1.50e+00.
         shortest: bool. Default False. Whether floats are written in the shorter of the
@@ -2705,7 +2706,8 @@ def AssertNextDataset(
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     Gradient: none registered.
 
@@ -2738,7 +2740,7 @@ def AssertPrevDataset(
     Elements are passed on. When an iterator is made, the transformations before this
     one, from the nearest, are compared with `transformations`: each names an op and, if
     wanted, attrs and their values. Others than these make that fail. It shows in tests
-    what tf.data's rewriting did; AssertNextDataset looks the other way.
+    what tf.data's rewriting did; AssertNextDataset checks the transformations after it.
 
     Gradient: none registered.
 
@@ -2836,8 +2838,8 @@ def AssignAddVariableOp(
     change have to come after it, by a control dependency in a graph; in eager mode, and
     within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
-    otherwise. Two additions at once do not lose each other; a read beside them sees
+    The variable changes in place if its buffer has no other user, and is copied first
+    otherwise. Of two concurrent additions neither is lost; a concurrent read sees
     either number. A variable that was never written, or is of another dtype or shape,
     is refused: nothing is broadcast.
 
@@ -2897,7 +2899,7 @@ def AssignSubVariableOp(
     see the change have to come after it, by a control dependency in a graph; in eager
     mode, and within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
+    The variable changes in place if its buffer has no other user, and is copied first
     otherwise. A variable that was never written, or of another dtype or shape, is
     refused.
 
@@ -2990,8 +2992,8 @@ def Atan(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
     Every real number has one: infinities give -pi/2 and pi/2. Complex elements give the
     principal value, with infinities at i and -i.
 
-    A quotient does not tell a vector from its opposite: Atan2 takes both coordinates
-    and finds the angle in all four quadrants.
+    A quotient does not distinguish a vector from its opposite: Atan2 takes both
+    coordinates and finds the angle in all four quadrants.
 
     Gradient: registered.
 
@@ -3017,7 +3019,7 @@ def Atan2(
       z = the angle in radians from the positive x axis to the point (x, y)
 
     from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
-    tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
+    distinguishes a vector from its opposite, and x may be 0. Signs of zeros count: on the
     negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
     -0.0; for x = 0.0 it is `y`.
 
@@ -3220,8 +3222,8 @@ def AvgPool(
       output[n, i, j, c] = mean of value[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    What lies outside of the image where windows stick out, with `SAME`, does not count:
-    a mean at the border is taken over fewer elements. With a window as large as the
+    With `SAME`, windows may reach beyond the image. Places outside it do not count: a
+    mean at the border is taken over fewer elements. With a window as large as the
     image, Mean over the axes of height and width does the same.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
@@ -3239,11 +3241,11 @@ def AvgPool(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone, but for those of oneDNN.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -3268,8 +3270,8 @@ def AvgPool3D(
           over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
     with the strides s1, s2, s3: AvgPool with one axis more, such as the depth of a scan
-    or the time of a video. What lies outside where windows stick out, with `SAME`, does
-    not count.
+    or the time of a video. With `SAME`, windows may reach beyond the input; places
+    outside it do not count.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
     along the channels, oneDNN gives an empty tensor instead.
@@ -3286,11 +3288,11 @@ def AvgPool3D(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -3338,11 +3340,11 @@ def AvgPool3DGrad(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `*orig_input_shape`. Gradients for what AvgPool3D took.
@@ -3385,11 +3387,11 @@ def AvgPoolGrad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone, but for those of oneDNN.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `*orig_input_shape`. Gradients for what AvgPool took.
@@ -5069,7 +5071,7 @@ def BiasAdd(
     NHWC stands for channels in the last axis, NCHW for channels in axis 1, of a `value`
     of any rank from 2 (NCHW: from 3) on. It is AddV2 with a bias that is always a
     vector as long as there are channels: one that would broadcast, of size 1, is
-    refused. Compilers look for it behind Conv2D and MatMul to fuse them.
+    refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
     Gradient: registered.
 
@@ -5183,7 +5185,7 @@ def Bitcast(
     """Takes the bytes of a tensor for elements of another dtype.
 
     No byte changes. Dtypes of one size keep the shape. Elements that become smaller get
-    an axis behind the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
+    an axis after the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
     they become larger, the last axis has to be exactly as long as that, and goes away.
     The lowest byte comes first.
 
@@ -5577,10 +5579,9 @@ def BoostedTreesAggregateStats(
       stats[v, d, b] = sum over i with node_ids[i] == v and feature[i, d] == b
                        of concat(gradients[i], hessians[i])
 
-    Sums are made in double. A last bucket, beside the `num_buckets` that are asked for,
-    takes the examples whose value is missing, -1.
-    BoostedTreesCalculateBestFeatureSplitV2 reads the sums;
-    BoostedTreesSparseAggregateStats makes those of a sparse feature.
+    Sums are made in double. A last bucket, in addition to `num_buckets`, takes the
+    examples whose value is missing, -1. BoostedTreesCalculateBestFeatureSplitV2 reads
+    the sums; BoostedTreesSparseAggregateStats makes those of a sparse feature.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -5683,7 +5684,7 @@ def BoostedTreesCalculateBestFeatureSplit(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary: float32, `max_splits d buckets stats`. Sums that
             BoostedTreesAggregateStats made.
         l1: float32, `scalar`. How much is taken off each sum of gradients towards 0;
@@ -5755,7 +5756,7 @@ def BoostedTreesCalculateBestFeatureSplitV2(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summaries_list: list of `num_features` tensors, each float32,
             `max_splits d buckets stats`. Sums that BoostedTreesAggregateStats made, for
             each feature; all of one shape.
@@ -5815,7 +5816,7 @@ def BoostedTreesCalculateBestGainsPerFeature(
 
     Each feature gets lists of its own; BoostedTreesUpdateEnsemble picks the best of
     all. There is no bucket for missing values. This is the first version:
-    BoostedTreesCalculateBestFeatureSplitV2 knows several logits, missing values and
+    BoostedTreesCalculateBestFeatureSplitV2 supports several logits, missing values and
     categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
@@ -5827,7 +5828,7 @@ def BoostedTreesCalculateBestGainsPerFeature(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary_list: list of `num_features` tensors, each float32,
             `max_splits buckets 2`. Sums of gradients and hessians, for each feature:
             the rows of what BoostedTreesMakeStatsSummary made.
@@ -5869,7 +5870,7 @@ def BoostedTreesCenterBias(
       s = mean_gradients moved towards 0 by l1
       root = root - s / (mean_hessians + l2)
 
-    and the ensemble's stamp by 1. An ensemble without trees gets one. The answer tells
+    and the ensemble's stamp by 1. An ensemble without trees gets one. The result says
     whether to go on: true after the first call, then as long as the step is more than a
     hundredth of the root's value before it. Only the first logit counts.
 
@@ -5997,7 +5998,7 @@ def BoostedTreesEnsembleResourceHandleOp(
     """Makes a handle for an ensemble of boosted trees.
 
     The handle is a name: there is no ensemble until BoostedTreesCreateEnsemble makes
-    one under it, which IsBoostedTreesEnsembleInitialized tells. Calls with the same
+    one under it, which IsBoostedTreesEnsembleInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same ensemble; in a graph the
     node's name stands in for an empty name.
 
@@ -6088,7 +6089,7 @@ def BoostedTreesGetEnsembleStates(
     tree_ensemble_handle: TensorOperand[TResource],
     name: str | None = None,
 ) -> BoostedTreesGetEnsembleStatesOutputs:
-    """Tells how far an ensemble of trees has grown.
+    """Returns how far an ensemble of trees has grown.
 
     A trainer asks before each layer: which nodes are to be split next, and whether
     there are trees enough. The numbers are read together, under one lock.
@@ -6169,9 +6170,9 @@ def BoostedTreesMakeStatsSummary(
                        and bucketized_features_list[f][i] == b
                        of [gradients[i, 0], hessians[i, 0]]
 
-    Sums are made in double. This is the first version, whose indices nobody checks and
-    whose values cannot be missing; BoostedTreesAggregateStats knows several logits and
-    a bucket for missing values.
+    Sums are made in double. This is the first version, which checks no indices and
+    takes no missing values; BoostedTreesAggregateStats supports several logits and a
+    bucket for missing values.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -6303,7 +6304,7 @@ def BoostedTreesQuantileStreamResourceFlush(
 
     Each stream is finished, its boundaries are made, and it begins anew, empty.
     Boundaries that are equal are kept once, so a feature of few values gets fewer
-    buckets than asked for; with `generate_quantiles` equal ones stay, and there are
+    buckets than `num_buckets`; with `generate_quantiles` equal ones stay, and there are
     `num_buckets` of them exactly.
 
     BoostedTreesQuantileStreamResourceGetBucketBoundaries reads them.
@@ -6363,7 +6364,7 @@ def BoostedTreesQuantileStreamResourceHandleOp(
 
     The handle is a name: there are no streams until
     BoostedTreesCreateQuantileStreamResource makes some under it, which
-    IsBoostedTreesQuantileStreamResourceInitialized tells. Calls with the same
+    IsBoostedTreesQuantileStreamResourceInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same streams; in a graph the
     node's name stands in for an empty name.
 
@@ -6501,7 +6502,7 @@ def BoostedTreesSparseCalculateBestFeatureSplit(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary_indices: int32, `k 4`. Node, dimension, bucket and number of the
             derivative.
         stats_summary_values: float32, `k`. The sums at these places.
@@ -6603,7 +6604,7 @@ def BoostedTreesUpdateEnsemble(
     not worth it out of a finished tree.
 
     This is the first version, which takes what BoostedTreesCalculateBestGainsPerFeature
-    finds; BoostedTreesUpdateEnsembleV2 knows several logits and categories.
+    finds; BoostedTreesUpdateEnsembleV2 supports several logits and categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -6866,14 +6867,14 @@ def CSRSparseMatrixComponents(
     """Takes one matrix of a stack apart into row pointers, columns and values.
 
     The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of `values`,
-    in the columns that `col_inds` has at the same places. It is for a look inside:
+    in the columns that `col_inds` has at the same places. It is for inspection:
     programs take CSRSparseMatrixToSparseTensor. An index past the stack is refused, as
     is a `type` that is not that of the matrix.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -6907,8 +6908,8 @@ def CSRSparseMatrixToDense(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -6939,8 +6940,8 @@ def CSRSparseMatrixToSparseTensor(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -7176,8 +7177,8 @@ def CTCLoss(
     one is refused. One that fits but for the blanks that equal labels need between them
     has no path, and the loss inf. Lengths that are negative or longer than the frames
     are refused, and so are negative labels and places out of order. A label that is the
-    blank or past it ends the transcript, and one behind it is refused; where none is
-    left in front of it the loss is wrong.
+    blank or past it ends the transcript, and a label after it is refused; where no
+    label is left before it, the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -7342,8 +7343,8 @@ def Case(
     An index that is negative, or too large, calls the last one. Only the chosen
     function runs, and all take and return the same dtypes.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessCase is for branches without effects, which may be left out or
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessCase is for branches without effects, which may be left out or
     merged. If chooses between two. tf.switch_case makes this op.
 
     Stateful. Gradient: registered.
@@ -7377,7 +7378,7 @@ def Cast(
 
     What a dtype cannot hold is treated as C does it:
 
-    - Floats lose what is behind the point when they become integers: -1.9
+    - Floats lose their fractions when they become integers: -1.9
       gives -1. Out of range, and of nan, the result depends on the device.
     - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
     - Floats that become narrower are rounded to the nearest, and overflow to inf;
@@ -7445,7 +7446,7 @@ def CheckNumerics(
     Put it between two ops to find where such numbers come from first. Its gradient
     checks the gradient likewise.
 
-    CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor of
+    CheckNumericsV2 distinguishes inf and -inf. IsFinite makes no error, but a tensor of
     booleans.
 
     Stateful. Gradient: registered.
@@ -7466,14 +7467,14 @@ def CheckNumericsV2(
     message: StringLike,
     name: str | None = None,
 ) -> Output[_U_Floating]:
-    """Passes on a tensor without nan, inf or -inf, and tells which it has.
+    """Passes a tensor on, or fails and names which of nan, inf, -inf it has.
 
     Elements that are nan or infinite make the call fail with InvalidArgumentError,
     which names what it found, inf and -inf by themselves, after `message`; otherwise
     the tensor comes out as it is. Put it between two ops to find where such numbers
     come from first. Its gradient checks the gradient likewise.
 
-    CheckNumerics does not tell inf and -inf apart; tf.debugging.enable_check_numerics
+    CheckNumerics does not distinguish inf and -inf; tf.debugging.enable_check_numerics
     puts this op after every other.
 
     Stateful. Gradient: registered.
@@ -8153,8 +8154,8 @@ def CollectivePermute(
     """Sends tensors from replica to replica, in a TPU program.
 
     Each pair [a, b] sends the tensor of replica a to replica b. A replica may be at
-    most once the source and once the target; one that nobody sends to gets zeros. With
-    [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
+    most once the source and once the target; a replica that is no target gets zeros.
+    With [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
 
     The gradient goes the same ways backwards. It has kernels only in programs that XLA
     compiles.
@@ -8526,9 +8527,9 @@ def CompositeTensorVariantFromComponents(
 
     Composite tensors, such as tf.RaggedTensor, tf.sparse.SparseTensor and extension
     types, are several tensors to a graph. As one variant they can go where one tensor
-    is asked for, a list of tensors or a batch of a data set. `metadata` says what they
-    are: a serialized CompositeTensorVariantMetadata with the type's specification.
-    CompositeTensorVariantToComponents unpacks.
+    is required, such as in a list of tensors or a batch of a data set. `metadata` says
+    what they are: a serialized CompositeTensorVariantMetadata with the type's
+    specification. CompositeTensorVariantToComponents unpacks.
 
     Gradient: registered.
 
@@ -8791,7 +8792,7 @@ def ConditionalAccumulator(
     """Makes an accumulator that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.
@@ -9049,7 +9050,7 @@ def Conv(
 
     Kernels of TensorFlow take floats and int32; one for the CPU takes channels last
     alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what graph
-    optimizers know.
+    optimizers recognize.
 
     Gradient: none registered.
 
@@ -9068,15 +9069,14 @@ def Conv(
             `data_format`, with one number for the batch; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, two numbers an axis in the order of
-            `data_format`. Empty for other paddings. For volumes it ends the process on
-            the CPU.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, two numbers an axis in the order of `data_format`.
+            Empty for other paddings. For volumes it ends the process on the CPU.
         data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Default
             "CHANNELS_LAST". Whether channels are the last axis, `CHANNELS_LAST`, or the
-            one behind the batch, `CHANNELS_FIRST`.
+            one after the batch, `CHANNELS_FIRST`.
         dilations: list(int). Default (). Distances between the filter's elements along
             each axis, as `strides` counts axes; empty for 1 everywhere. For volumes the
             CPU refuses all but 1.
@@ -9110,13 +9110,13 @@ def Conv2D(
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * filter[di, dj, q, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. The
-    filter is not mirrored, so it is what mathematics calls a cross-correlation. If the
-    filter has fewer channels than the input, the channels fall into c / q groups, each
-    of which has its own share of the k filters.
+    with s = strides and r = dilations; outside the input, zeros are read. The filter is
+    not mirrored, so it is what mathematics calls a cross-correlation. If the filter has
+    fewer channels than the input, the channels fall into c / q groups, each of which
+    has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
-    filter that is larger than the image leaves nothing; oneDNN may give an output of
+    On the CPU, kernels take only `NHWC`, except those of oneDNN. With `VALID` a filter
+    that is larger than the image leaves nothing; oneDNN may give an output of
     uninitialized memory then. Numbers may differ in the last bits between devices,
     which add up in other orders. DepthwiseConv2dNative filters each channel alone,
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
@@ -9134,15 +9134,15 @@ def Conv2D(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9174,7 +9174,7 @@ def Conv2DBackpropFilter(
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * out_backprop[n, i, j, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. An
+    with s = strides and r = dilations; outside the input, zeros are read. An
     `out_backprop` that Conv2D would not give for these sizes is refused.
 
     Conv2DBackpropFilterV2 takes the filter in place of its sizes.
@@ -9198,15 +9198,15 @@ def Conv2DBackpropFilter(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9256,15 +9256,15 @@ def Conv2DBackpropFilterV2(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9296,7 +9296,7 @@ def Conv2DBackpropInput(
     padding is dropped. Besides training, networks use it to make images larger, under
     the name of transposed convolution or deconvolution.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv2D would not give for it is refused.
 
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
@@ -9321,15 +9321,15 @@ def Conv2DBackpropInput(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9379,15 +9379,15 @@ def Conv2DBackpropInputV2(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9413,8 +9413,8 @@ def Conv3D(
       output[n, h, i, j, k] = sum over dh, di, dj, q of filter[dh, di, dj, q, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. It is Conv2D with one
-    axis more, such as the depth of a scan or the time of a video. The filter is not
+    with s = strides; outside the input, zeros are read. It is Conv2D with one axis
+    more, such as the depth of a scan or the time of a video. The filter is not
     mirrored. If it has fewer channels than the input, the channels fall into groups,
     which GPUs take and the CPU refuses.
 
@@ -9434,10 +9434,10 @@ def Conv3D(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9491,8 +9491,8 @@ def Conv3DBackpropFilter(
         strides: list(int). At least 5 values. Steps of the filter along each axis; 1
             for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis: 1 puts them side by side. 1 for the batch and the
             channels.
@@ -9517,8 +9517,8 @@ def Conv3DBackpropFilterV2(
       output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
-    Conv3D would not give is refused.
+    with s = strides; outside the input, zeros are read. An `out_backprop` that Conv3D
+    would not give is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
@@ -9540,10 +9540,10 @@ def Conv3DBackpropFilterV2(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9591,8 +9591,8 @@ def Conv3DBackpropInput(
         strides: list(int). At least 5 values. Steps of the filter along each axis; 1
             for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis: 1 puts them side by side. 1 for the batch and the
             channels.
@@ -9620,7 +9620,7 @@ def Conv3DBackpropInputV2(
     for all places and all of the filter, with s = strides; what falls on the padding is
     dropped. Besides training, networks use it to make volumes larger.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv3D would not give for it is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
@@ -9643,10 +9643,10 @@ def Conv3DBackpropInputV2(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -9669,8 +9669,8 @@ def ConvertToCooTensor(
 
     Returns a (sample, id, gain) triple for each id, in the order of the feature.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample
@@ -9736,8 +9736,8 @@ def ConvertToListOfSparseCoreCooTensors(
     with samples = sample_count / num_sc_per_chip. The shift spreads the first rows of
     stacked tables over different shards.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample
@@ -9816,7 +9816,7 @@ def ConvertToSparseCoreCsrWrappedCooTensor(
     the batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard, where
     each shard's run starts at a multiple of 8 and is padded. `row_pointers` has the end
     of each run before padding, each minibatch's pointers padded to a multiple of 8 too.
-    What lies behind the unpadded sizes is undefined; opwright's kernel pads it, too.
+    What lies beyond the unpadded sizes is undefined; opwright's kernel pads it, too.
     XlaSparseDenseMatmulWithCsrInput takes the result.
 
     InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list` has
@@ -10890,7 +10890,7 @@ def CudnnRNNParamsToCanonical(
     `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g, o or
     r, z, n. So `num_params` is layers * dirs * 2 * gates.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
@@ -10959,7 +10959,7 @@ def CudnnRNNParamsToCanonicalV2(
     its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for `gru` and 1
     for the plain cells; they come in the order i, f, g, o or r, z, n.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and refuses
@@ -11024,7 +11024,7 @@ def CudnnRNNV2(
     is_training: bool = True,
     name: str | None = None,
 ) -> CudnnRNNV2Outputs[_U_Floating]:
-    """Runs a stack of recurrent layers, and tells its backward op the algorithm.
+    """Runs recurrent layers, and returns the algorithm for its backward op.
 
     Computes what CudnnRNN computes. The one difference is `host_reserved`: with
     autotuning on, cuDNN's algorithms are timed on the first call for a shape, and the
@@ -11169,8 +11169,8 @@ def CudnnRNNV3(
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
-    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
-    gets to know when it runs: it cuts them to the range.
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that are known
+    only when it runs: it clips them to the range.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
@@ -11690,8 +11690,8 @@ def DatasetCardinality(
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     Gradient: none registered.
 
@@ -11712,7 +11712,7 @@ def DatasetFingerprint(
     input_dataset: TensorOperand[TVariant],
     name: str | None = None,
 ) -> Output[TUint64]:
-    """Gives a number that tells data sets apart.
+    """Returns a number that distinguishes data sets.
 
     It is a hash of the data set's graph: data sets that were built alike have the same
     one, in this process and in others. What lies in files is not read. One that cannot
@@ -12069,14 +12069,14 @@ def DebugNanCount(
     Debug ops of version 1 of the debugger send what they make to each of `debug_urls`,
     as an Event with the name of node and op, and the time. This one sends how many
     elements are nan, and gives that too. Dtypes without nan count 0.
-    DebugNumericSummary tells more.
+    DebugNumericSummary reports more.
 
     Takes uninitialized variables. Gradient: none registered.
 
     `opwright.debugging.debug_nan_count` has an example.
 
     Args:
-        input: `T`, `*x`. What is looked at.
+        input: `T`, `*x`. The tensor to count in.
         device_name: string. Default "". Name of the device that the tensor is on.
         tensor_name: string. Default "". Name of the tensor: node, colon and output,
             such as "dense:0". It has to be given.
@@ -12172,7 +12172,7 @@ def DebugNumericSummaryV2(
         input: `T`, `*x`. What is summed up.
         output_dtype: dtype, one of float32, float64. Default float32. Dtype of the
             result; float64 for ids and numbers of elements above 2 to the power of 24.
-        tensor_debug_mode: int. Default -1. What is told: 2, 3, 4, 5 or 8, values of
+        tensor_debug_mode: int. Default -1. What is computed: 2, 3, 4, 5 or 8, values of
             TensorDebugMode in debug_event.proto. It has to be given.
         tensor_id: int. Default -1. A number that stands for the tensor; -1 for none.
 
@@ -12207,9 +12207,9 @@ def DecodeAndCropJpeg(
 
     The result is that of DecodeJpeg, cut to the window, but rows and blocks outside of
     it are passed over, which is much faster for small windows of large images: that is
-    how ImageNet is read for training. The window has to lie within the image, which
-    ExtractJpegShape tells the size of. With a `ratio`, it is in pixels of the smaller
-    image. Other formats than JPEG are refused.
+    how ImageNet is read for training. The window has to lie within the image, whose
+    size ExtractJpegShape returns. With a `ratio`, it is in pixels of the smaller image.
+    Other formats than JPEG are refused.
 
     Gradient: none registered.
 
@@ -12267,9 +12267,9 @@ def DecodeBmp(
     """Decodes a BMP file to pixels.
 
     The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image of
-    uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
-    are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
-    and so are other formats: DecodeImage takes all of them.
+    uint8 with rows, columns and channels, in red, green, blue. With 3 or 4 `channels`,
+    gray is repeated, and opacity left out or set to 255; 1 is refused, and so are other
+    formats: DecodeImage takes all of them.
 
     Gradient: none registered.
 
@@ -12466,8 +12466,8 @@ def DecodeJpeg(
     """Decodes a JPEG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image of uint8 with rows,
-    columns and channels. Colors are converted to the number of channels that is asked
-    for. Orientation and color profiles in the file are not looked at.
+    columns and channels. Colors are converted to the requested number of channels.
+    Orientation and color profiles in the file are ignored.
 
     It takes PNG files as well, which may have 4 channels, and GIFs of one frame; the
     options for JPEG do nothing then. DecodeAndCropJpeg decodes a part, ExtractJpegShape
@@ -12574,9 +12574,9 @@ def DecodePng(
     """Decodes a PNG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image with rows, columns and
-    channels. PNG loses nothing. Channels and depth are converted to what is asked for:
-    a file of 8 bits read as uint16 has its values times 257, one of 16 bits read as
-    uint8 keeps their upper bytes.
+    channels. PNG loses nothing. Channels and depth are converted to what `channels` and
+    `dtype` say: a file of 8 bits read as uint16 has its values times 257, one of 16
+    bits read as uint8 keeps their upper bytes.
 
     It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
     their values times 256 make uint16. Other files are refused. DecodeImage takes any
@@ -12620,9 +12620,9 @@ def DecodeProtoV2(
 
     Field f of message m has sizes[m, f] values, which are padded to the most that one
     message has: with the default that the field declares, or else zeros or empty
-    strings; `sizes` tells them from real ones. Fields that are not asked for are passed
-    over. Messages within messages come out as strings, to be decoded in turn, and enums
-    as int32.
+    strings; `sizes` distinguishes them from real ones. Fields that are not requested
+    are passed over. Messages within messages come out as strings, to be decoded in
+    turn, and enums as int32.
 
     Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
     cannot hold the field, a field that the message does not have, and bytes that are no
@@ -12696,10 +12696,10 @@ def DecodeWav(
 
       audio[i, c] = sample / 32768
 
-    Other encodings, other widths, and files that break off are refused. Where more
-    samples are asked for than the file has, zeros follow; where more channels are, its
-    last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
-    clips of any length fit one batch. EncodeWav writes such files.
+    Other encodings, other widths, and files that break off are refused. Where
+    `desired_samples` is more than the file has, zeros follow. Where `desired_channels`
+    is more, the last channel is repeated; where it is less, the rest is dropped, and
+    not mixed in. So clips of any length fit one batch. EncodeWav writes such files.
 
     Gradient: none registered.
 
@@ -12732,10 +12732,9 @@ def DecodeWebP(
 
     The bytes of a file become a stack of images of uint8 with frames, rows, columns and
     channels; a file that is no animation gives a stack of one. Channels are not
-    converted: a number that is asked for has to be that of the file, 3 or, with
-    opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one image of
-    three axes. DecodeImage takes all formats, and returns the first frame alone where
-    asked.
+    converted: a number that is given has to be that of the file, 3 or, with opacity, 4;
+    animations have 4. JPEG and PNG files are taken as well, as one image of three axes.
+    DecodeImage takes all formats, and can return the first frame alone.
 
     TensorFlow 2.20 brought it. Gradient: none registered.
 
@@ -12799,8 +12798,8 @@ def DeleteIterator(
 
     Args:
         handle: resource, `scalar`. Handle of the iterator.
-        deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; nothing looks
-            at it.
+        deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; it is not
+            read.
     """
 
 def DeleteMemoryCache(
@@ -12851,8 +12850,8 @@ def DeleteMultiDeviceIterator(
         multi_device_iterator: resource, `scalar`. Handle of the iterator.
         iterators: list of `N` tensors, each resource, `...`. Handles of iterators on
             the devices that read from it.
-        deleter: variant, `scalar`. The `deleter` of AnonymousMultiDeviceIterator;
-            nothing looks at it.
+        deleter: variant, `scalar`. The `deleter` of AnonymousMultiDeviceIterator; it is
+            not read.
     """
 
 def DeleteRandomSeedGenerator(
@@ -12876,8 +12875,8 @@ def DeleteRandomSeedGenerator(
 
     Args:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned beside
-            the handle.
+        deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned with the
+            handle.
     """
 
 def DeleteSeedGenerator(
@@ -12901,7 +12900,7 @@ def DeleteSeedGenerator(
 
     Args:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What AnonymousSeedGenerator returned beside the
+        deleter: variant, `scalar`. What AnonymousSeedGenerator returned with the
             handle.
     """
 
@@ -13025,8 +13024,8 @@ def DenseToCSRSparseMatrix(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -13193,7 +13192,7 @@ def DepthToSpace(
             c*block_size*block_size h w 4`. A stack of images.
         block_size: int. At least 2. Rows and columns of a block, 2 or more.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
 
     Returns:
@@ -13238,13 +13237,13 @@ def DepthwiseConv2dNative(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -13276,7 +13275,7 @@ def DepthwiseConv2dNativeBackpropFilter(
           input[n, s[1] * i + di, s[2] * j + dj, q]
           * out_backprop[n, i, j, q * m + k]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
+    with s = strides; outside the input, zeros are read. An `out_backprop` that
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
     fail, and strides of rows and columns that differ do too, but for oneDNN, which is
     not for double.
@@ -13299,13 +13298,13 @@ def DepthwiseConv2dNativeBackpropFilter(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -13355,13 +13354,13 @@ def DepthwiseConv2dNativeBackpropInput(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -13470,8 +13469,8 @@ def DeserializeManySparse(
 
     Row i of the matrix is a tensor, as SerializeSparse packs it; the result has one
     more dimension, the first, and along each other the largest of their sizes. Tensors
-    must have one rank and the dtype that is asked for, and there has to be one at
-    least. Entries are taken as they come, sorted or not.
+    must have the same rank and the requested dtype, and there has to be one at least.
+    Entries are taken as they come, sorted or not.
 
     DeserializeSparse takes variants too, and any number of dimensions.
 
@@ -13503,10 +13502,10 @@ def DeserializeSparse(
     there are several, all axes of `serialized_sparse` but the last come first in the
     result; along each other axis it has the largest of their sizes.
 
-    All tensors must have one rank and the dtype that is asked for, and there has to be
-    one at least. Their entries are taken as they come, sorted or not.
-    DeserializeManySparse is for matrices of strings alone; for use within one program
-    variants cost next to nothing.
+    All tensors must have the same rank and the requested dtype, and there has to be one
+    at least. Their entries are taken as they come, sorted or not. DeserializeManySparse
+    is for matrices of strings alone; for use within one program variants cost next to
+    nothing.
 
     Gradient: none registered.
 
@@ -13582,7 +13581,7 @@ def DeviceIndex(
     device_names: Sequence[StringLike],
     name: str | None = None,
 ) -> Output[TInt32]:
-    """Tells which of some kinds of devices it runs on.
+    """Returns which of some kinds of devices it runs on.
 
     The output is the place in the list of the type of the device, "CPU" or "GPU", that
     the op was put on. It is the list's length if that is not among them, or if XLA
@@ -13720,8 +13719,8 @@ def Dilation2D(
         rates: list(int). At least 4 values. Distances between the filter's elements
             along each axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
 
     Returns:
         output: `T`, `n window(h, fh, strides[1], padding, rates[1]) window(w, fw,
@@ -14025,7 +14024,7 @@ def DummyIterationCounter(*, name: str | None = None) -> Output[TResource]:
     """Makes the counter that data sets of tf.data service ask for.
 
     DataServiceDatasetV4 and its older forms take such a handle, by which iterators of
-    one data set would agree on how often they have begun. It holds nothing to look at.
+    one data set would agree on how often they have begun. It holds no data.
 
     Stateful. Gradient: none registered.
 
@@ -14038,17 +14037,16 @@ def DummyIterationCounter(*, name: str | None = None) -> Output[TResource]:
 def DummyMemoryCache(*, name: str | None = None) -> Output[TResource]:
     """Gives a handle that stands for no cache in particular.
 
-    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. There is
-    nothing behind the handle and nothing to delete. AnonymousMemoryCache makes a true
-    one.
+    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. The
+    handle stands for no cache, and there is nothing to delete. AnonymousMemoryCache
+    makes a true one.
 
     Stateful. Gradient: none registered.
 
     `opwright.data.dummy_memory_cache` has an example.
 
     Returns:
-        handle: resource, `scalar`. A handle for CacheDatasetV2 without a cache behind
-            it.
+        handle: resource, `scalar`. A handle for CacheDatasetV2, without a cache.
     """
 
 def DummySeedGenerator(*, name: str | None = None) -> Output[TResource]:
@@ -14056,7 +14054,7 @@ def DummySeedGenerator(*, name: str | None = None) -> Output[TResource]:
 
     For ops that take the handle of a source of seeds, such as ShuffleDatasetV3, where
     shapes and dtypes count and no seed will ever be drawn: tf.data puts one in when it
-    rewrites graphs. Who draws from it fails. AnonymousSeedGenerator makes real ones.
+    rewrites graphs. Drawing from it fails. AnonymousSeedGenerator makes real ones.
 
     Stateful. Gradient: none registered.
 
@@ -14315,9 +14313,9 @@ def EditDistance(
     length of the true sequence; where that is empty it is inf, or 0 if the other one is
     empty too.
 
-    Coordinates along the last axis are not looked at, only how entries follow each
-    other, which must be in row-major order. Both need the same rank, 2 at least. Where
-    the other sizes differ, the result has the larger ones.
+    Coordinates along the last axis are not read, only the order of the entries, which
+    must be row-major. Both need the same rank, 2 at least. Where the other sizes
+    differ, the result has the larger ones.
 
     Gradient: declared not differentiable.
 
@@ -14403,8 +14401,7 @@ def Einsum(
     "..." broadcast.
 
     One or two tensors are taken: tf.einsum splits up longer equations, looks for a
-    cheap order, and fills in what is missing behind "->", which has to be there for
-    this op.
+    cheap order, and fills in what is missing after "->", which this op requires.
 
     Gradient: registered.
 
@@ -14441,7 +14438,7 @@ def Elu(
     `opwright.nn.elu` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
 
     Returns:
         activations: `T`, `*x`. `features`, with negative ones between -1 and 0.
@@ -14694,7 +14691,7 @@ def EncodeProto(
 
     Message m gets the first sizes[m, f] values of field f; the others are padding.
     Fields are written in the order of their numbers. A field that is not repeated has
-    one value at most; if more are given, all are written, and who reads the message
+    one value at most; if more are given, all are written, and a reader of the message
     keeps the last. Messages within messages are strings that were encoded before.
     DecodeProtoV2 is the way back.
 
@@ -15117,7 +15114,7 @@ def Equal(
     incompatible_shape_error: bool = True,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where two tensors are equal.
+    """Returns where two tensors are equal.
 
     For each element,
 
@@ -15350,7 +15347,8 @@ def ExperimentalAssertNextDataset(
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     This is the name that AssertNextDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use AssertNextDataset, which runs the same kernel.
@@ -15549,8 +15547,8 @@ def ExperimentalDatasetCardinality(
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     This is the name that DatasetCardinality had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetCardinality, which runs the same kernel.
@@ -16481,10 +16479,9 @@ def ExperimentalSqlDataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
@@ -16800,8 +16797,8 @@ def ExtractGlimpse(
 ) -> Output[TFloat32]:
     """Cuts a window out of each image, around a place of its own.
 
-    For attention that looks at one part of an image at a time. With o from `offsets`, h
-    the height of the image and s that of the glimpse, the middle row is
+    For attention to one part of an image at a time. With o from `offsets`, h the height
+    of the image and s that of the glimpse, the middle row is
 
       (1 + o) * h / 2     normalized and centered: -1 is the top, 1 the bottom
       (o + h) / 2         centered alone: in halves of pixels
@@ -16812,17 +16809,17 @@ def ExtractGlimpse(
 
     What lies outside of the image is filled with noise: uniform, of the range of values
     within, or Gaussian, of their mean and deviation, or 0. `uniform_noise` is the older
-    name for the first, and refused beside another `noise`. ExtractGlimpseV2 does the
-    same with both flags set, and takes offsets in pixels for what they say without.
+    name for the first, and refused with another `noise`. ExtractGlimpseV2 does the same
+    with both flags set, and takes offsets in pixels for what they say without.
 
     Gradient: declared not differentiable.
 
     `opwright.image.extract_glimpse` has an example.
 
     Args:
-        input: float32, `b h w c`. Images to look at.
+        input: float32, `b h w c`. Images to cut glimpses from.
         size: int32, `2`. Height and width of the glimpses.
-        offsets: float32, `b 2`. For each image, where to look: row, then column.
+        offsets: float32, `b 2`. For each image, where to cut: row, then column.
         centered: bool. Default True. Whether offsets count from the middle of the
             image, or from its top left corner.
         normalized: bool. Default True. Whether offsets are relative to the size of the
@@ -16849,8 +16846,8 @@ def ExtractGlimpseV2(
 ) -> Output[TFloat32]:
     """Cuts a window out of each image, at a place of its own.
 
-    For attention that looks at one part of an image at a time. With o from `offsets`, h
-    the height of the image and s that of the glimpse, the first row is
+    For attention to one part of an image at a time. With o from `offsets`, h the height
+    of the image and s that of the glimpse, the first row is
 
       (1 + o) * h / 2 - s / 2     normalized and centered: from -1 to 1
       o + h / 2                   centered alone, o in pixels
@@ -16862,7 +16859,7 @@ def ExtractGlimpseV2(
 
     What lies outside of the image is filled with noise: uniform, of the range of values
     within, or Gaussian, of their mean and deviation, or 0. `uniform_noise` is the older
-    name for the first, and refused beside another `noise`. CropAndResize cuts between
+    name for the first, and refused with another `noise`. CropAndResize cuts between
     pixels, and has a gradient.
 
     Gradient: none registered.
@@ -16870,9 +16867,9 @@ def ExtractGlimpseV2(
     `opwright.image.extract_glimpse_v2` has an example.
 
     Args:
-        input: float32, `b h w c`. Images to look at.
+        input: float32, `b h w c`. Images to cut glimpses from.
         size: int32, `2`. Height and width of the glimpses.
-        offsets: float32, `b 2`. For each image, where to look: row, then column.
+        offsets: float32, `b 2`. For each image, where to cut: row, then column.
         centered: bool. Default True. Whether offsets count from the middle of the
             image, or from its top left corner.
         normalized: bool. Default True. Whether offsets are relative to the size of the
@@ -16897,7 +16894,7 @@ def ExtractImagePatches(
 ) -> Output[_U_Real_Bool_Complex]:
     """Lays the patches that a convolution would see out along the channels.
 
-    At each place of a window over an image, its pixels are put behind each other, row
+    At each place of a window over an image, its pixels are put one after the other, row
     by row, each with all of its channels. Pixel (p, q) of the patch at (i, j) is
 
       images[b, i * s1 + p * r1, j * s2 + q * r2, :]    for p < k1, q < k2
@@ -16971,9 +16968,9 @@ def ExtractVolumePatches(
 ) -> Output[_U_Real]:
     """Lays the blocks that a 3-D convolution would see out along the channels.
 
-    At each place of a window over a volume, its voxels are put behind each other, each
-    with all of its channels; the last axis is k1 * k2 * k3 * c long, with the sizes k
-    of the window. With SAME padding, what is outside of the volume is 0.
+    At each place of a window over a volume, its voxels are put one after the other,
+    each with all of its channels; the last axis is k1 * k2 * k3 * c long, with the
+    sizes k of the window. With SAME padding, what is outside of the volume is 0.
 
     Each list of five begins and ends with 1: others are refused. ExtractImagePatches is
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
@@ -17229,7 +17226,7 @@ def FIFOQueueV2(
     """
 
 def Fact(*, name: str | None = None) -> Output[TString]:
-    """Tells a fact about factorials.
+    """Returns a fact about factorials.
 
     The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows a
     beginner, and a test, that a library of ops is there and that a session runs.
@@ -17276,7 +17273,7 @@ def FakeQuantWithMinMaxArgs(
     narrow_range: bool = False,
     name: str | None = None,
 ) -> Output[TFloat32]:
-    """Rounds to the numbers that integers of few bits could tell.
+    """Rounds to the numbers that integers of few bits can represent.
 
     With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
     stays exactly 0,
@@ -17360,7 +17357,7 @@ def FakeQuantWithMinMaxVars(
     It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
     `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range of 0
     and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
-    which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
+    which is not checked: one above 0, say, is moved down to begin at 0, and equal ends
     give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
     Gradient: registered.
@@ -18148,7 +18145,7 @@ def FractionalAvgPool(
 
     Rows are cut at random places into floor(h / ratio) windows of almost equal sizes,
     columns likewise, and each output is the mean of a rectangle. The cuts are made as
-    in FractionalMaxPool, which takes the maximum and tells more about them; AvgPool has
+    in FractionalMaxPool, which takes the maximum and describes them; AvgPool has
     windows of one size.
 
     Means of integers are cut off towards 0. Channels come last. A ratio below 1, one of
@@ -18401,16 +18398,16 @@ def FusedBatchNorm(
             have to be there and get the share 1 - `exponential_avg_factor`. For
             training only.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether to normalize by the batch's own
             statistics (training) or by `mean` and `variance`.
 
     Returns:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w`. `x`, normalized.
-        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `T`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `T`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `T`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.
@@ -18456,7 +18453,7 @@ def FusedBatchNormGrad(
             variance that FusedBatchNorm took.
         epsilon: float. Default 0.0001. What FusedBatchNorm added to the variance.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNorm normalized by the
             batch's own statistics.
 
@@ -18493,8 +18490,7 @@ def FusedBatchNormGradV2(
       x_backprop = scale / sqrt(v + epsilon) * (g - mean(g) - x' * mean(g * x'))
 
     in training; outside of it the statistics are constants, and both means are left
-    out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
-    dtype.
+    out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float dtype.
 
     Gradient: registered.
 
@@ -18512,7 +18508,7 @@ def FusedBatchNormGradV2(
             variance that FusedBatchNormV2 took.
         epsilon: float. Default 0.0001. What FusedBatchNormV2 added to the variance.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNormV2 normalized by the
             batch's own statistics.
 
@@ -18572,7 +18568,7 @@ def FusedBatchNormGradV3(
         epsilon: float. Default 0.0001. What FusedBatchNormV3 added to the variance.
         data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default "NHWC".
             Order of the axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and
-            `NCDHW` behind the batch.
+            `NCDHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNormV3 normalized by the
             batch's own statistics.
 
@@ -18636,16 +18632,16 @@ def FusedBatchNormV2(
             have to be there and get the share 1 - `exponential_avg_factor`. For
             training only.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether to normalize by the batch's own
             statistics (training) or by `mean` and `variance`.
 
     Returns:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w`. `x`, normalized.
-        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `U`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `U`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `U`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.
@@ -18702,17 +18698,17 @@ def FusedBatchNormV3(
             training only.
         data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default "NHWC".
             Order of the axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and
-            `NCDHW` behind the batch.
+            `NCDHW` after the batch.
         is_training: bool. Default True. Whether to normalize by the batch's own
             statistics (training) or by `mean` and `variance`.
 
     Returns:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w if data_format == "NCHW"
             else n d h w c if data_format == "NDHWC" else n c d h w`. `x`, normalized.
-        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `U`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `U`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `U`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.
@@ -18745,8 +18741,8 @@ def FusedPadConv2D(
 
     Args:
         input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
-        paddings: int32, `4 2`. How many rows and columns to put in front of and behind
-            each axis.
+        paddings: int32, `4 2`. How many rows and columns to add before and after each
+            axis.
         filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and fw
             columns over all channels.
         mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border itself
@@ -18790,8 +18786,8 @@ def FusedResizeAndPadConv2D(
     Args:
         input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
         size: int32, `2`. Rows and columns to resize the images to.
-        paddings: int32, `4 2`. How many rows and columns to put in front of and behind
-            each axis, after resizing.
+        paddings: int32, `4 2`. How many rows and columns to add before and after each
+            axis, after resizing.
         filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and fw
             columns over all channels.
         mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border itself
@@ -18830,9 +18826,9 @@ def GRUBlockCell(
       c = tanh([x, r * h_prev] times w_c, plus b_c)
       h = u * h_prev + (1 - u) * c
 
-    The reset gate acts in front of the product with `w_c`, as in the first paper on it
-    (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do not fit
-    the other. Sizes that do not fit are refused.
+    The reset gate is applied before the product with `w_c`, as in the first paper on it
+    (Cho et al., 2014); in CudnnRNNV3 it is applied after it, so that weights of one do
+    not fit the other. Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -19052,7 +19048,7 @@ def GenerateBoundingBoxProposals(
         anchors: float32, `h w 4*a`. Anchors of each place, as corners [y1, x1, y2, x2].
         nms_threshold: float32, `scalar`. Overlap above which a box is passed over, from
             0 to 1.
-        pre_nms_topn: int32, `scalar`. How many of the best scores to look at, above 0.
+        pre_nms_topn: int32, `scalar`. How many of the best scores to consider, above 0.
         min_size: float32, `scalar`. Length of the shortest side that a box may have.
         post_nms_topn: int. Default 300. How many boxes to return for each image.
 
@@ -19165,8 +19161,7 @@ def GetElementAtIndex(
     The data set has to allow random access: RangeDataset, TensorSliceDataset,
     ListDataset, and maps, batches, concatenations and others of such do; FilterDataset
     and files, for example, do not, and are refused. So are those without an end, or
-    whose number of elements nobody knows, and a place below 0 or at or after that
-    number.
+    whose number of elements is unknown, and a place below 0 or at or after that number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
 
@@ -19243,7 +19238,7 @@ def GetMinibatchSplitsWithPhysicalReplica(
         id_counts: int32, `_counts`. Positions at which the triples of each shard and
             division begin.
         max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that a shard is asked for.
+        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
     """
 
 def GetMinibatchesInCsrWithPhysicalReplica(
@@ -19428,14 +19423,14 @@ def GetStatsFromListOfSparseCoreCooTensors(
     table_name: StringLike,
     name: str | None = None,
 ) -> GetStatsFromListOfSparseCoreCooTensorsOutputs:
-    """Counts what a SparseCore asks of each shard of a table.
+    """Counts what a SparseCore requests of each shard of a table.
 
     The features are one SparseCore's triples of one stacked table. Triples of one table
     with the same sample and the same row become one, with the sum of their gains. Row
     col belongs to SparseCore col % shards of the system, with shards = num_replica *
     num_sc_per_chip.
 
-    Returns the counts of the shard that is asked for most: what the limits of
+    Returns the counts of the shard with the most requests: what the limits of
     SortListOfSparseCoreCooTensors must be at least, for this batch.
 
     FailedPrecondition: the number of SparseCores is no power of two. InvalidArgument:
@@ -19468,12 +19463,12 @@ def GetStatsFromListOfSparseCoreCooTensors(
 
     Returns:
         max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
-        max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any
-            shard is asked for.
+        max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that are
+            requested of any shard.
     """
 
 def GlobalIterId(*, name: str | None = None) -> Output[TInt64]:
-    """Tells the number of the step that a TPU host is at.
+    """Returns the number of the step that a TPU host is at.
 
     The TPU runtime counts steps over all hosts; SparseCore input pipelines ask for the
     count to agree on minibatches of one step. It is not the step counter of a training
@@ -19541,7 +19536,7 @@ def Greater(
     y: SameOperand[_U_Real],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where one tensor is greater than another.
+    """Returns where one tensor is greater than another.
 
     For each element,
 
@@ -19569,7 +19564,7 @@ def GreaterEqual(
     y: SameOperand[_U_Real],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where one tensor is greater than another or equal to it.
+    """Returns where one tensor is greater than another or equal to it.
 
     For each element,
 
@@ -20038,14 +20033,14 @@ def IRFFT(
 
     It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
     that are missing, and the transform of IFFT follows, which divides by the number of
-    points, N. N cannot be told from `input`, since N = 4 and N = 5 both have three
+    points, N. `input` does not determine N, since N = 4 and N = 5 both have three
     frequencies: it is `fft_length`.
 
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
     length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give numbers that nobody has set.
+    empty input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -20084,14 +20079,14 @@ def IRFFT2D(
 
     It undoes RFFT2D: the frequencies 0 to N // 2 of the last axis are mirrored,
     conjugated, into those that are missing, and the transform of IFFT2D follows, which
-    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
-    5 both have three frequencies: it is the last of `fft_length`.
+    divides by the number of points. `input` does not determine N, since N = 4 and N = 5
+    both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft2d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -20131,14 +20126,14 @@ def IRFFT3D(
 
     It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
     conjugated, into those that are missing, and the transform of IFFT3D follows, which
-    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
-    5 both have three frequencies: it is the last of `fft_length`.
+    divides by the number of points. `input` does not determine N, since N = 4 and N = 5
+    both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -20345,10 +20340,10 @@ def If(
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessIf is for branches without effects, which may be left out or
-    merged. Case chooses between more than two. tf.cond makes this op within
-    tf.function, and the runtime may lower it to Switch and Merge.
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessIf is for branches without effects, which may be left out or merged.
+    Case chooses between more than two. tf.cond makes this op within tf.function, and
+    the runtime may lower it to Switch and Merge.
 
     Stateful. Gradient: registered.
 
@@ -20728,7 +20723,7 @@ def InTopK(
     k: int,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether each target is among its row's `k` best.
+    """Returns whether each target is among its row's `k` best.
 
       precision[i] = count of j with predictions[i, j] > predictions[i, targets[i]]
                      is less than k
@@ -20761,7 +20756,7 @@ def InTopKV2(
     k: SameOperand[_U_Index],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether each target is among its row's best, with `k` as an input.
+    """Returns whether each target is among its row's best, with `k` as an input.
 
       precision[i] = count of j with predictions[i, j] > predictions[i, targets[i]]
                      is less than k
@@ -21424,7 +21419,7 @@ def IsBoostedTreesEnsembleInitialized(
     tree_ensemble_handle: TensorOperand[TResource],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether an ensemble of trees was created under a handle.
+    """Returns whether an ensemble of trees was created under a handle.
 
     A handle is a name alone until BoostedTreesCreateEnsemble has run.
 
@@ -21448,7 +21443,7 @@ def IsBoostedTreesQuantileStreamResourceInitialized(
     quantile_stream_resource_handle: TensorOperand[TResource],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether quantile streams were created under a handle.
+    """Returns whether quantile streams were created under a handle.
 
     A handle is a name alone until BoostedTreesCreateQuantileStreamResource has run.
 
@@ -21469,11 +21464,11 @@ def IsBoostedTreesQuantileStreamResourceInitialized(
     """
 
 def IsFinite(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
-    """Tells which elements are numbers that are not infinite.
+    """Returns which elements are numbers that are not infinite.
 
-    False for inf, -inf and nan, True for all else. One All over it says whether a
-    tensor is sound, as a loss scaler asks of gradients before it applies them. IsInf
-    and IsNan tell what is wrong.
+    False for inf, -inf and nan, True for all else. All over its result says whether a
+    tensor is sound: a loss scaler checks gradients so before it applies them. IsInf and
+    IsNan say what is wrong.
 
     Gradient: none registered.
 
@@ -21487,7 +21482,7 @@ def IsFinite(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBoo
     """
 
 def IsInf(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
-    """Tells which elements are infinite.
+    """Returns which elements are infinite.
 
     True where x is inf or -inf, as after an overflow or a division by 0; False for nan
     and for all numbers that fit the dtype. What fits one dtype may be infinite in
@@ -21505,7 +21500,7 @@ def IsInf(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
     """
 
 def IsNan(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
-    """Tells which elements are nan.
+    """Returns which elements are nan.
 
     True where x is no number, such as 0 / 0 or the logarithm of -1; False for
     infinities. It is what to ask, since nan is unequal to all, itself included: Equal
@@ -22048,7 +22043,7 @@ def LRN(
       output[n, i, j, c] = input[n, i, j, c] / (bias + alpha * squares)^beta
       squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
-    Local response normalization lets large activations suppress those beside them
+    Local response normalization lets large activations suppress those next to them
     (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan or
     inf spoils other channels of its pixel too, whatever their distance. Papers often
     divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for
@@ -22142,7 +22137,7 @@ def LSTMBlockCell(
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
     Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not look at: shorter ones are read past their end.
+    kernel does not check: shorter ones are read past their end.
 
     Gradient: none registered.
 
@@ -22203,15 +22198,15 @@ def LSTMBlockCellGrad(
     """Computes the gradient of LSTMBlockCell.
 
     It goes back through one step, from the gradients of the new cell state and of the
-    output to those of the old cell state, and of the gates in front of their sigmoids
-    and tanh. From `dicfo`
+    output to those of the old cell state, and of the gates before their sigmoids and
+    tanh. From `dicfo`
 
       x's and h_prev's gradients = dicfo times transpose(w), cut at column `inputs`
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
     which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not look at.
+    peephole weights, which the kernel does not check.
 
     Gradient: none registered.
 
@@ -22297,7 +22292,7 @@ def LeakyRelu(
     `opwright.nn.leaky_relu` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         alpha: float. Default 0.2. Slope of the negative half; 0 makes it Relu, 1
             changes nothing.
 
@@ -22469,7 +22464,7 @@ def Less(
     y: SameOperand[_U_Real],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where one tensor is less than another.
+    """Returns where one tensor is less than another.
 
     For each element,
 
@@ -22497,7 +22492,7 @@ def LessEqual(
     y: SameOperand[_U_Real],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where one tensor is less than another or equal to it.
+    """Returns where one tensor is less than another or equal to it.
 
     For each element,
 
@@ -23672,7 +23667,7 @@ def LogUniformCandidateSampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -23690,7 +23685,7 @@ def LogicalAnd(
     y: Operand[TBool],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where two tensors are both True.
+    """Returns where two tensors are both True.
 
     For each element,
 
@@ -23738,7 +23733,7 @@ def LogicalOr(
     y: Operand[TBool],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where at least one of two tensors is True.
+    """Returns where at least one of two tensors is True.
 
     For each element,
 
@@ -24103,8 +24098,8 @@ def LookupTableSizeV2(
 def LoopCond(*, input: Operand[TBool], name: str | None = None) -> Output[TBool]:
     """Marks the condition of a loop.
 
-    It passes on what it gets: that it is there tells the runtime, and the gradient,
-    which Switch ops decide about another turn. See Enter for how loops are built.
+    It passes on what it gets: its presence marks, for the runtime and the gradient,
+    which Switch ops decide about another iteration. See Enter for how loops are built.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
@@ -24293,7 +24288,7 @@ def MapClear(
 ) -> Operation | None:
     """Removes all entries from a staging map.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map has no
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map has no
     order.
 
     Ops of the family with the same `shared_name`, container and device work on the same
@@ -24645,10 +24640,10 @@ def MapUnstageNoKey(
 ) -> MapUnstageNoKeyOutputs:
     """Takes some entry out of a staging map.
 
-    It takes components of some complete entry, whichever the map comes upon, and tells
-    its key. It waits until there is one, and nothing can cancel that. The entry goes
-    away once all of its components were taken. `indices` that are empty, out of range
-    or do not rise are refused.
+    It takes components of some complete entry, whichever the map comes upon, and
+    returns its key. It waits until there is one, and nothing can cancel that. The entry
+    goes away once all of its components were taken. `indices` that are empty, out of
+    range or do not rise are refused.
 
     Ops of the family with the same `shared_name`, container and device work on the same
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
@@ -24971,7 +24966,7 @@ def MatrixDiagV2(
 
     Diagonals are counted by `k`: 0 is the main one, those above it are positive, those
     below it negative. The diagonals of each matrix are given as rows, the highest
-    first, and everything beside them becomes `padding_value`.
+    first, and everything else becomes `padding_value`.
 
     A row of diagonals is as long as the longest of them; shorter ones stand at its left
     end. MatrixDiagV3 and its kin can put them to the right as well, and are what new
@@ -25014,7 +25009,7 @@ def MatrixDiagV3(
 
     Diagonals are counted by `k`: 0 is the main one, those above it are positive, those
     below it negative. The diagonals of each matrix are given as rows, the highest
-    first, and everything beside them becomes `padding_value`.
+    first, and everything else becomes `padding_value`.
 
     A row of diagonals is as long as the longest of them. Where a shorter one stands
     within its row is said by `align`, first for those above the main diagonal, then for
@@ -25143,7 +25138,7 @@ def MatrixSetDiag(
 
       output[..., i, j] = diagonal[..., i]   if i = j, else input[..., i, j]
 
-    The input is copied unless nobody else holds its buffer. MatrixSetDiagV3 replaces
+    The input is copied unless its buffer has no other user. MatrixSetDiagV3 replaces
     other diagonals, several at once. To add to a diagonal, add what MatrixDiag makes.
 
     Gradient: registered.
@@ -25470,8 +25465,8 @@ def MaxPool(
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
-    the maxima are, AvgPool takes means.
+    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax also
+    returns where the maxima are, AvgPool takes means.
 
     Gradient: registered.
 
@@ -25485,15 +25480,16 @@ def MaxPool(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-            inside the input; `SAME` lets them stick out, so that a stride of s leaves
-            size / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front of and
-            behind each axis, eight numbers in the order of `data_format`, smaller than
-            the window; 0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` lets them reach beyond it, so that a stride of s
+            makes a size n into n / s, rounded up; `EXPLICIT` pads as
+            `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). What `EXPLICIT` pads before and after
+            each axis, eight numbers in the order of `data_format`, smaller than the
+            window; 0 for the batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels
-            for the CPU take `NHWC` alone, but for those of oneDNN.
+            for the CPU take only `NHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -25537,11 +25533,11 @@ def MaxPool3D(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
 
     Returns:
         output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -25593,11 +25589,11 @@ def MaxPool3DGrad(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`.
 
     Returns:
         output: `T`, `n d h w c if data_format == "NDHWC" else n c d h w`. Gradients for
@@ -25640,11 +25636,11 @@ def MaxPool3DGradGrad(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`.
 
     Returns:
         output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -25697,14 +25693,15 @@ def MaxPoolGrad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-            inside the input; `SAME` lets them stick out, so that a stride of s leaves
-            size / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front of and
-            behind each axis, eight numbers in the order of `data_format`; 0 for the
-            batch and the channels. Empty for other paddings.
+            inside the input; `SAME` lets them reach beyond it, so that a stride of s
+            makes a size n into n / s, rounded up; `EXPLICIT` pads as
+            `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). What `EXPLICIT` pads before and after
+            each axis, eight numbers in the order of `data_format`; 0 for the batch and
+            the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
 
     Returns:
         output: `T`, `n h w c if data_format == "NHWC" else n c h w`. Gradients for what
@@ -25752,11 +25749,11 @@ def MaxPoolGradGrad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -25804,11 +25801,11 @@ def MaxPoolGradGradV2(
         strides: int32, `4`. Steps from window to window along each axis, in the order
             of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -25851,8 +25848,8 @@ def MaxPoolGradGradWithArgmax(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         include_batch_in_index: bool. Default False. Whether places count from the start
             of the batch instead of their image.
 
@@ -25900,11 +25897,11 @@ def MaxPoolGradV2(
         strides: int32, `4`. Steps from window to window along each axis, in the order
             of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
 
     Returns:
         output: `T`, `n h w c if data_format == "NHWC" else n c h w`. Gradients for what
@@ -25946,8 +25943,8 @@ def MaxPoolGradWithArgmax(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         include_batch_in_index: bool. Default False. Whether places count from the start
             of the batch instead of their image.
 
@@ -25977,7 +25974,7 @@ def MaxPoolV2(
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPool also knows explicit paddings.
+    channels. MaxPool also supports explicit paddings.
 
     Gradient: registered.
 
@@ -25991,12 +25988,12 @@ def MaxPoolV2(
         strides: int32, `4`. Steps from window to window along each axis, in the order
             of `data_format`; 1 for the batch.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels
-            for the CPU take `NHWC` alone.
+            for the CPU take only `NHWC`.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -26018,7 +26015,7 @@ def MaxPoolWithArgmax(
     include_batch_in_index: bool = False,
     name: str | None = None,
 ) -> MaxPoolWithArgmaxOutputs[_U_Real, TInt64]:
-    """Takes the maximum of windows of an image, and tells where it is.
+    """Returns the maximum of windows of an image, and where it is.
 
       output[n, i, j, c] = max of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
@@ -26044,8 +26041,8 @@ def MaxPoolWithArgmax(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         Targmax: dtype, one of int32, int64. Default int64. Dtype of the places; int32
             is enough for fewer than 2^31 elements.
         include_batch_in_index: bool. Default False. Whether places count from the start
@@ -26637,9 +26634,9 @@ def MultiDeviceIteratorInit(
 ) -> Output[TInt64]:
     """Gives an iterator over several devices a data set, and starts it.
 
-    Reading ahead begins, up to `max_buffer_size` elements for each shard. What comes
-    out is a number for this run, which reads of it have to give: those with the number
-    of an earlier run fail, so that nobody mixes up two.
+    Reading ahead begins, up to `max_buffer_size` elements for each shard. The output is
+    the number of this run, which its reads have to give. A read with the number of an
+    earlier run fails, so that two runs are not mixed up.
 
     Stateful. Gradient: none registered.
 
@@ -26716,7 +26713,7 @@ def Multinomial(
             batch.
         num_samples: int32, `scalar`. How many to draw for each row.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         output_dtype: dtype, one of int32, int64. Default int64. Dtype of the indices.
 
@@ -26813,7 +26810,7 @@ def MutableDenseHashTableV2(
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -27025,7 +27022,7 @@ def MutexLock(
 
     The lock is free again when the output no longer lives: in a graph, when the last op
     that uses it has run, which is why ConsumeMutexLock should come after what is to be
-    protected. Who asks for a lock that the same program holds waits forever.
+    protected. A request for a lock that the same program holds waits forever.
 
     Stateful. Gradient: none registered.
 
@@ -27235,11 +27232,11 @@ def NextAfter(
 ) -> Output[_U_Float32_Float64]:
     """Steps from each float to the next one that its dtype has, towards another.
 
-    The result is the float beside `x1` on the way to `x2`; where both are equal it is
-    `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
+    The result is the float next to `x1` in the direction of `x2`; where both are equal
+    it is `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
     number of the sign of `x2`, from the greatest float to inf.
 
-    How far the step is tells how coarse floats are at that place. NumPy arrays are
+    The size of the step shows how coarse floats are at that place. NumPy arrays are
     taken as float32, though not by the first op that a process runs. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
@@ -27498,8 +27495,8 @@ def NonMaxSuppressionV5(
     taken (soft NMS, Bodla and others, 2017, https://arxiv.org/abs/1704.04503). A score
     that falls to `score_threshold` or below is out. With a sigma of 0, boxes of an
     overlap above `iou_threshold` are left out at once, as NonMaxSuppressionV4 does;
-    otherwise that threshold plays no part. The scores that were left come back beside
-    the indices.
+    otherwise that threshold plays no part. The remaining scores come back with the
+    indices.
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
@@ -27599,7 +27596,7 @@ def NotEqual(
     incompatible_shape_error: bool = True,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells where two tensors differ.
+    """Returns where two tensors differ.
 
     For each element,
 
@@ -27770,8 +27767,8 @@ def OptimizeDataset(
     """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
     It applies the rewrites that `optimizations` names to the graph of `input_dataset`,
-    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
-    name that is no rewrite is passed over, without an error; a setting that is not in
+    as OptimizeDatasetV2 does, which distinguishes those that are wanted from defaults.
+    A name that is no rewrite is passed over, without an error; a setting that is not in
     three parts is refused.
 
     Gradient: none registered.
@@ -27844,7 +27841,7 @@ def OptionalFromValue(
     """Puts tensors into an optional.
 
     An optional is a variant scalar that holds a value, of one or several components, or
-    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
+    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue read it.
     IteratorGetNextAsOptional gives one for each element.
 
     Gradient: registered.
@@ -27869,8 +27866,8 @@ def OptionalGetValue(
     """Takes the value out of an optional.
 
     An optional without a value is refused, as are another number of components, other
-    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue tells
-    before.
+    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue checks
+    first.
 
     Gradient: registered.
 
@@ -27902,7 +27899,7 @@ def OptionalHasValue(
     `opwright.data.optional_has_value` has an example.
 
     Args:
-        optional: variant, `scalar`. The variant to look into.
+        optional: variant, `scalar`. The variant to test.
 
     Returns:
         has_value: bool, `scalar`. Whether there is a value.
@@ -27967,7 +27964,7 @@ def OrderedMapClear(
 ) -> Operation | None:
     """Removes all entries from a staging map, sorted by keys.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map is sorted
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map is sorted
     by key.
 
     Ops of the family with the same `shared_name`, container and device work on the same
@@ -28229,7 +28226,7 @@ def OrderedMapUnstageNoKey(
 ) -> OrderedMapUnstageNoKeyOutputs:
     """Takes the entry of the smallest key out of a staging map.
 
-    It takes components of the complete entry whose key is the smallest, and tells its
+    It takes components of the complete entry whose key is the smallest, and returns its
     key. It waits until there is one, and nothing can cancel that. The entry goes away
     once all of its components were taken. `indices` that are empty, out of range or do
     not rise are refused.
@@ -29041,9 +29038,8 @@ def ParallelInterleaveDatasetV4(
     own, and data sets that come next are opened ahead.
 
     If `deterministic` is "false", data sets that have elements ready do not wait for
-    slow ones. This is what tf.data.Dataset.interleave uses when it is told a number of
-    calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements are,
-    too.
+    slow ones. tf.data.Dataset.interleave uses this op when it gets a number of calls. A
+    number above a fixed `cycle_length` is refused; buffers of 0 elements are, too.
 
     Gradient: none registered.
 
@@ -29151,9 +29147,8 @@ def ParallelMapDatasetV2(
     and results come in that order, unless `deterministic` is "false": then a result may
     overtake one that takes longer.
 
-    This is what tf.data.Dataset.map uses when it is told a number of calls. Memory
-    grows with the number: that many elements are on their way at once. 0 calls are
-    refused.
+    tf.data.Dataset.map uses this op when it gets a number of calls. Memory grows with
+    the number: that many elements are on their way at once. 0 calls are refused.
 
     Gradient: none registered.
 
@@ -29226,7 +29221,7 @@ def ParameterizedTruncatedNormal(
         maxvals: `dtype`, `scalar | b`. Upper bounds, inf for none: one, or one for each
             row.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -29250,8 +29245,8 @@ def ParseExample(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
@@ -29428,8 +29423,8 @@ def ParseExampleV2(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse and ragged ones may have any number of
-    values, none too. Features that are not asked for are passed over; those of another
-    dtype than asked for are refused.
+    values, none too. Features that are not requested are passed over; those of another
+    dtype than requested are refused.
 
     A vector of examples is a batch; of a scalar, outputs lack that dimension.
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
@@ -29503,7 +29498,7 @@ def ParseSequenceExample(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.
@@ -29599,7 +29594,7 @@ def ParseSequenceExampleV2(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.
@@ -29704,8 +29699,8 @@ def ParseSingleExample(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.
@@ -29762,7 +29757,7 @@ def ParseSingleSequenceExample(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.
@@ -29826,8 +29821,8 @@ def ParseTensor(
     """Reads a tensor from the string that it was serialized to.
 
     The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says shape
-    and dtype. The dtype has to be the one that is asked for; bytes that are no such
-    message are refused, and so is an empty string.
+    and dtype. The dtype has to be `out_type`; bytes that are no such message are
+    refused, and so is an empty string.
 
     In a graph the shape is unknown until it runs; EnsureShape states it for what
     follows. DecodeRaw reads bytes without a message around them.
@@ -29858,7 +29853,7 @@ def PartitionedCall(
 
     The graph of `f` is optimized by Grappler, placed, cut into a part for each device
     and run; what it returns comes out. tf.function makes such calls for functions
-    without state or side effects: as those are pure, a call whose results nobody uses
+    without state or side effects: as those are pure, a call whose results are not used
     may be left out. StatefulPartitionedCall is for all others, RemoteCall runs a
     function elsewhere.
 
@@ -30006,7 +30001,7 @@ def PopulationCount(
     """Counts the bits that are 1 in each integer.
 
     Negative integers count as the bits that stand for them, in two's complement: all
-    eight of -1 in int8. With BitwiseXor before it, it tells in how many bits two
+    eight of -1 in int8. With BitwiseXor before it, it counts in how many bits two
     numbers differ, the Hamming distance of hashes.
 
     Gradient: declared not differentiable.
@@ -30162,7 +30157,7 @@ def PreventGradient(
     message: StringLike = "",
     name: str | None = None,
 ) -> Output[_U]:
-    """Passes a tensor on, and fails where a gradient through it is asked for.
+    """Passes a tensor on, and fails where a gradient through it is taken.
 
     A guard where a gradient would be wrong, such as one that is not implemented. Asking
     for it raises a LookupError with `message`, when the gradient's graph is made.
@@ -30257,8 +30252,8 @@ def PriorityQueue(
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
@@ -30298,8 +30293,8 @@ def PriorityQueueV2(
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
@@ -30443,8 +30438,8 @@ def PyFuncStateless(
 ) -> list[Output[AnyDType]]:
     """Calls a Python function without side effects, with values as NumPy arrays.
 
-    It calls what PyFunc calls and gives the same, but may be left out where nobody uses
-    the results, computed once for equal calls, or computed ahead for constants. So the
+    It calls what PyFunc calls and gives the same, but may be left out where its results
+    are not used, computed once for equal calls, or computed ahead for constants. So the
     function must depend on its arguments alone. tf.numpy_function with `stateful` unset
     makes it.
 
@@ -30550,7 +30545,7 @@ def QuantizeAndDequantizeV2(
     axis: int = -1,
     name: str | None = None,
 ) -> Output[_U_Floating]:
-    """Rounds to the numbers that integers of few bits could tell, and back.
+    """Rounds to the numbers that integers of few bits can represent, and back.
 
     With the largest factor f that brings both ends of the range to integers that there
     are,
@@ -30559,8 +30554,9 @@ def QuantizeAndDequantizeV2(
 
     where signed integers go from -2^(num_bits-1) to 2^(num_bits-1) - 1 and unsigned
     ones from 0 to 2^num_bits - 1. So 0 stays 0, and the end of the range that gave no f
-    is stretched: of [-0.5, 1] with 3 bits, f is 3, and all from -4 / 3 on is told
-    apart. Unsigned integers have nothing below 0, whatever the range. nan stays nan.
+    is stretched: of [-0.5, 1] with 3 bits, f is 3, and all numbers from -4 / 3 on are
+    represented. Unsigned integers have nothing below 0, whatever the range. nan stays
+    nan.
 
     The gradient passes everything as it is; QuantizeAndDequantizeV4 lets it through
     only where nothing was cut off. A range whose lower end is above the upper one is
@@ -30782,13 +30778,13 @@ def QuantizeV2(
       step = (max_range - min_range) / (high - low)
 
     and what lies outside is cut off; but for qint32 the upper end overflows, to the
-    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
-    SCALED keeps 0 at the integer 0 and multiplies by one factor.
+    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is represented
+    better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
-    than what was asked for: it always holds 0, and empty ranges are widened. A lower
-    end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
-    becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
+    than the one given: it always holds 0, and empty ranges are widened. A lower end
+    above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan becomes
+    the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
     Gradient: none registered.
 
@@ -30899,10 +30895,10 @@ def QuantizedAvgPool(
       output[n, i, j, c] = mean of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    on the integers themselves, rounded, so that the range stays what it was. Where
-    windows stick out, with `SAME`, what is outside does not count. Channels come last.
-    A window along the batch is refused, one along the channels gives empty tensors.
-    AvgPool does it for floats.
+    on the integers themselves, rounded, so that the range stays what it was. With
+    `SAME`, windows may reach beyond the image; places outside it do not count. Channels
+    come last. A window along the batch is refused, one along the channels gives empty
+    tensors. AvgPool does it for floats.
 
     Gradient: none registered.
 
@@ -30919,7 +30915,7 @@ def QuantizedAvgPool(
         strides: list(int). Steps from window to window along each axis; 1 for the batch
             and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out.
+            `SAME` lets them reach beyond it.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -31075,8 +31071,7 @@ def QuantizedConcat(
             number that its highest integer stands for.
 
     Returns:
-        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
-            other.
+        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one after the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`
@@ -31105,12 +31100,12 @@ def QuantizedConv2D(
       y = conv(x, w)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
-    A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number 0
-    must be among those that can be told, or the border of `SAME` is off a little.
-    Dilations other than 1, strides of rows and columns that differ, and bounds of
-    ranges that are no scalars are refused on the CPU.
+    A quint8 i stands for min_input + i * (max_input - min_input) / 255. An integer must
+    stand for exactly 0, or the border of `SAME` is slightly wrong. Dilations other than
+    1, strides of rows and columns that differ, and bounds of ranges that are no scalars
+    are refused on the CPU.
 
     Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
     QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
@@ -31139,7 +31134,7 @@ def QuantizedConv2D(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
@@ -31193,7 +31188,7 @@ def QuantizedConv2DAndRelu(
       y = max(conv(x, w), 0)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -31220,14 +31215,14 @@ def QuantizedConv2DAndRelu(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31312,14 +31307,14 @@ def QuantizedConv2DAndReluAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31406,14 +31401,14 @@ def QuantizedConv2DAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31465,7 +31460,7 @@ def QuantizedConv2DPerChannel(
       y = conv(x, w)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -31493,7 +31488,7 @@ def QuantizedConv2DPerChannel(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
@@ -31548,7 +31543,7 @@ def QuantizedConv2DWithBias(
       y = conv(x, w) + bias
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -31577,14 +31572,14 @@ def QuantizedConv2DWithBias(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31637,7 +31632,7 @@ def QuantizedConv2DWithBiasAndRelu(
       y = max(conv(x, w) + bias, 0)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -31666,14 +31661,14 @@ def QuantizedConv2DWithBiasAndRelu(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31762,14 +31757,14 @@ def QuantizedConv2DWithBiasAndReluAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31860,14 +31855,14 @@ def QuantizedConv2DWithBiasAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -31970,14 +31965,14 @@ def QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -32036,7 +32031,7 @@ def QuantizedConv2DWithBiasSumAndRelu(
       y = max(conv(x, w) + bias + summand, 0)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
@@ -32068,14 +32063,14 @@ def QuantizedConv2DWithBiasSumAndRelu(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -32176,14 +32171,14 @@ def QuantizedConv2DWithBiasSumAndReluAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -32239,7 +32234,7 @@ def QuantizedDepthwiseConv2D(
       y = conv(x, w)
 
     where conv is what DepthwiseConv2dNative computes, with channels last. Products are
-    added up in 32 bits, and the range that comes out tells what they stand for.
+    added up in 32 bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -32266,7 +32261,7 @@ def QuantizedDepthwiseConv2D(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
@@ -32320,7 +32315,7 @@ def QuantizedDepthwiseConv2DWithBias(
       y = conv(x, w) + bias
 
     where conv is what DepthwiseConv2dNative computes, with channels last. Products are
-    added up in 32 bits, and the range that comes out tells what they stand for.
+    added up in 32 bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -32349,7 +32344,7 @@ def QuantizedDepthwiseConv2DWithBias(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
@@ -32405,7 +32400,7 @@ def QuantizedDepthwiseConv2DWithBiasAndRelu(
       y = max(conv(x, w) + bias, 0)
 
     where conv is what DepthwiseConv2dNative computes, with channels last. Products are
-    added up in 32 bits, and the range that comes out tells what they stand for.
+    added up in 32 bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -32434,14 +32429,14 @@ def QuantizedDepthwiseConv2DWithBiasAndRelu(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -32532,14 +32527,14 @@ def QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
 
     Returns:
         output: `out_type`, `n window(h, fh, strides[1], padding, dilations[1])
@@ -32665,7 +32660,7 @@ def QuantizedMatMul(
             exchanged.
         transpose_b: bool. Default False. The same of `b`.
         Tactivation: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
-            quint8. Dtype that an activation behind it has. Nothing depends on it.
+            quint8. Dtype of an activation after it. Nothing depends on it.
 
     Returns:
         out: `Toutput`, `m n`. Sums of products of the codes less their zero points.
@@ -32792,8 +32787,8 @@ def QuantizedMatMulWithBiasAndDequantize(
 ) -> Output[_Uoutput_Float32]:
     """Multiplies quantized matrices and adds a bias, as floats.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -33021,8 +33016,8 @@ def QuantizedMatMulWithBiasAndRequantize(
 ) -> QuantizedMatMulWithBiasAndRequantizeOutputs[TQuint8]:
     """Multiplies quantized matrices and adds a bias, in 8 bits.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -33118,7 +33113,7 @@ def QuantizedMaxPool(
         strides: list(int). Steps from window to window along each axis; 1 for the batch
             and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out.
+            `SAME` lets them reach beyond it.
 
     Returns:
         output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -33212,7 +33207,7 @@ def QuantizedRelu(
     `opwright.nn.quantized_relu` has an example.
 
     Args:
-        features: `Tinput`, `*x`. Integers in front of the activation.
+        features: `Tinput`, `*x`. Inputs of the activation, as integers.
         min_features: float32, `scalar`. The number that the lowest integer of
             `features` stands for.
         max_features: float32, `scalar`. The number that the highest integer of
@@ -33257,7 +33252,7 @@ def QuantizedRelu6(
     `opwright.nn.quantized_relu6` has an example.
 
     Args:
-        features: `Tinput`, `*x`. Integers in front of the activation.
+        features: `Tinput`, `*x`. Inputs of the activation, as integers.
         min_features: float32, `scalar`. The number that the lowest integer of
             `features` stands for.
         max_features: float32, `scalar`. The number that the highest integer of
@@ -33303,7 +33298,7 @@ def QuantizedReluX(
     `opwright.nn.quantized_relu_x` has an example.
 
     Args:
-        features: `Tinput`, `*x`. Integers in front of the activation.
+        features: `Tinput`, `*x`. Inputs of the activation, as integers.
         max_value: float32, `scalar`. Upper bound, as a number.
         min_features: float32, `scalar`. The number that the lowest integer of
             `features` stands for.
@@ -33815,7 +33810,7 @@ def QueueIsClosed(
     handle: TensorOperand[TString],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether a queue is closed, for graphs of old.
+    """Returns whether a queue is closed, for graphs of old.
 
     It is QueueIsClosedV2 for handles that are references, as of FIFOQueue, in graphs
     and sessions.
@@ -33840,7 +33835,7 @@ def QueueIsClosedV2(
     handle: TensorOperand[TResource],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether a queue is closed.
+    """Returns whether a queue is closed.
 
     True from QueueCloseV2 on, even while elements are left in the queue: QueueSizeV2
     counts them. The answer may be old when it arrives, where others use the queue as
@@ -33922,7 +33917,7 @@ def RFFT(
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
     of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -33972,7 +33967,7 @@ def RFFT2D(
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -34023,7 +34018,7 @@ def RFFT3D(
     refused, and so is a negative length; tf.signal.rfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -34154,7 +34149,7 @@ def RaggedBincount(
     with 0 and end with the number of values, or the call is refused. They must not fall
     either, which is not checked: values are counted in a wrong row then. Values from
     `size` on are left out, and negative ones refused. With `binary_output` only 0 and 1
-    come out, and weights are not looked at.
+    come out, and weights are ignored.
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
@@ -34166,8 +34161,7 @@ def RaggedBincount(
     Args:
         splits: int64, `rows+1`. Where rows begin and end in `values`.
         values: `Tidx`, `n`. The numbers to count, 0 or more.
-        size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
-            more.
+        size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or more.
         weights: `T`, `n | 0`. What each value counts; empty for 1. Other lengths are
             not refused, but a shorter one is read beyond its end.
         binary_output: bool. Default False. Whether a number counts 1 in a row, however
@@ -34450,7 +34444,7 @@ def RaggedTensorFromVariant(
       output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
     or the call is refused, as it is for another dtype than was packed, and for values
-    whose shapes differ behind the first axis.
+    whose shapes differ after the first axis.
 
     Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
@@ -34651,7 +34645,7 @@ def RandomCrop(
         image: `T`, `h w c`. The image to cut from.
         size: int64, `2`. Height and width of the window.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -34768,7 +34762,7 @@ def RandomGamma(
         shape: `S`, `r`. Sizes of what is drawn for each parameter.
         alpha: `T`, `*a`. Shape parameters, above 0. They are the means, too.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -34869,7 +34863,7 @@ def RandomPoisson(
         shape: `S`, `r`. Sizes of what is drawn for each rate.
         rate: `dtype`, `*l`. Means of the distributions.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -34907,7 +34901,7 @@ def RandomPoissonV2(
         shape: `S`, `r`. Sizes of what is drawn for each rate.
         rate: `R`, `*l`. Means of the distributions.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         dtype: dtype, one of float16, float32, float64, int32, int64. Default int64.
             Dtype of the counts.
@@ -34954,7 +34948,7 @@ def RandomShuffle(
     Args:
         value: `T`, `*x`. What is shuffled, of any dtype.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -35098,7 +35092,7 @@ def RandomStandardNormal(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -35133,7 +35127,7 @@ def RandomUniform(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -35173,7 +35167,7 @@ def RandomUniformInt(
         minval: `Tout`, `scalar`. The lowest integer that may come up.
         maxval: `Tout`, `scalar`. One above the highest.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -35343,7 +35337,7 @@ def ReadVariableXlaSplitND(
 
     Reads and does what XlaSplitND does, without a copy of the whole in between: axis i
     comes in `num_splits[i]` equal parts, blocks in row-major order, with `paddings`
-    zeros behind each axis.
+    zeros at the end of each axis.
 
     AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
@@ -35358,8 +35352,8 @@ def ReadVariableXlaSplitND(
         T: dtype. Kind of elements that the variable holds.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
-        paddings: list(int). Default (). Zeros to put behind each axis first; empty for
-            none.
+        paddings: list(int). Default (). Zeros to add at the end of each axis first;
+            empty for none.
 
     Returns:
         outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in row-major
@@ -35945,7 +35939,7 @@ def RecordInput(
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then.
 
-    Reading lies in the kernel's hands, and nobody can tell how far it is, or save it:
+    The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
     Stateful. Gradient: none registered.
@@ -35994,8 +35988,8 @@ def Recv(
         tensor_type: dtype. Kind of elements that are sent.
         tensor_name: string. Name of the tensor on its way.
         send_device: string. Full name of the device that sends.
-        send_device_incarnation: int. Number that device got when its process started,
-            so that one started anew is told apart.
+        send_device_incarnation: int. Number that the device got when its process
+            started; a process that starts again gets another.
         recv_device: string. Full name of the device that receives.
         client_terminated: bool. Default False. Whether one end is a feed or fetch of a
             session, and not a node.
@@ -36141,8 +36135,8 @@ def RefEnter(
 ) -> Output[_U]:
     """Brings a reference to a variable into a loop.
 
-    Enter for references: it tells how loops are built. References of TensorFlow 1 keep
-    pointing to their variable. Resource variables need none of this.
+    Enter for references; Enter describes how loops are built. References of TensorFlow
+    1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
 
@@ -36163,7 +36157,7 @@ def RefEnter(
 def RefExit(*, data: TensorOperand[_U], name: str | None = None) -> Output[_U]:
     """Brings a reference to a variable out of a loop.
 
-    Exit for references; Enter tells how loops are built. References of TensorFlow 1
+    Exit for references; Enter describes how loops are built. References of TensorFlow 1
     keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
@@ -36203,7 +36197,7 @@ def RefMerge(
     """Passes on the first reference that is there.
 
     Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
-    RefSwitch leaves them. Who writes to the output writes to the variable. Resource
+    RefSwitch leaves them. A write to the output is a write to the variable. Resource
     variables need none of this.
 
     Gradient: registered.
@@ -36226,7 +36220,7 @@ def RefNextIteration(
 ) -> Output[_U]:
     """Hands a reference to a variable to the next turn of a loop.
 
-    NextIteration for references; Enter tells how loops are built. References of
+    NextIteration for references; Enter describes how loops are built. References of
     TensorFlow 1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
@@ -36248,9 +36242,9 @@ def RefSelect(
 ) -> Output[_U]:
     """Passes on one of several references to variables, by a number.
 
-    All references are there, and none is copied: who writes to the output writes to the
-    variable. An index out of range is refused. Resource variables need none of this:
-    Case chooses between their handles.
+    All references are there, and none is copied: a write to the output is a write to
+    the variable. An index out of range is refused. Resource variables need none of
+    this: Case chooses between their handles.
 
     Gradient: none registered.
 
@@ -36273,8 +36267,8 @@ def RefSwitch(
 ) -> RefSwitchOutputs[_U]:
     """Sends a reference to a variable to one of two outputs.
 
-    Switch for the references of TensorFlow 1: the tensor is not copied, and who writes
-    to the output writes to the variable. It may be one that was never written. The
+    Switch for the references of TensorFlow 1: the tensor is not copied, and a write to
+    the output is a write to the variable. It may be one that was never written. The
     other output is dead. Resource variables need none of this, as their handles are
     plain tensors.
 
@@ -36297,7 +36291,7 @@ def RegexFullMatch(
     pattern: StringOperand,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells which strings a regular expression matches from end to end.
+    """Returns which strings a regular expression matches from end to end.
 
     The whole string has to match, as if the pattern stood between `^` and `$`; put `.*`
     around it to look for something within. An empty pattern matches empty strings only.
@@ -36316,7 +36310,7 @@ def RegexFullMatch(
     `opwright.strings.regex_full_match` has an example.
 
     Args:
-        input: string, `*x`. Strings to look at, each by itself.
+        input: string, `*x`. Strings to match, each by itself.
         pattern: string, `scalar`. The regular expression, in RE2's syntax.
 
     Returns:
@@ -36338,9 +36332,9 @@ def RegexReplace(
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
-    cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it,
-    or stays if `replace_global` is unset.
+    cannot be: with a group that the pattern lacks the string stays as it is, and an
+    escape like `\\n` is only logged, while the match is replaced by what comes before
+    it, or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
@@ -36474,7 +36468,7 @@ def Relu(
     `opwright.nn.relu` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
 
     Returns:
         activations: `T`, `*x`. `features`, with 0 for what is below 0.
@@ -36498,7 +36492,7 @@ def Relu6(
     `opwright.nn.relu6` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
 
     Returns:
         activations: `T`, `*x`. `features`, no less than 0 and no more than 6.
@@ -37066,8 +37060,8 @@ def ResizeNearestNeighborGrad(
     """Turns a gradient for images resized to nearest pixels into one for originals.
 
     Each element of `grads` is added to the one pixel that ResizeNearestNeighbor took
-    its pixel from, as the settings, which have to be the same, say. Pixels that nobody
-    took get 0.
+    its pixel from, as the settings, which have to be the same, say. Pixels that were
+    not taken get 0.
 
     Gradient: none registered.
 
@@ -37099,8 +37093,8 @@ def ResourceAccumulatorApplyGradient(
     """Adds a gradient to a resource accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
@@ -37275,10 +37269,10 @@ def ResourceApplyAdadelta(
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`, and eager calls have no inference:
-    see to it. They change in place, and the op gives nothing back; reads that should
-    see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
-    some rows.
+    kernel does not check that of `accum_update`, and eager calls have no inference: the
+    caller has to check it. They change in place, and the op gives nothing back; reads
+    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
+    gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -37529,9 +37523,9 @@ def ResourceApplyAdamWithAmsgrad(
     powers, and multiplies them after each step.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `vhat`, and eager calls have no inference: see to
-    it. They change in place, and the op gives nothing back; reads that should see the
-    step have to come after it.
+    kernel does not check that of `vhat`, and eager calls have no inference: the caller
+    has to check it. They change in place, and the op gives nothing back; reads that
+    should see the step have to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -38097,7 +38091,7 @@ def ResourceConditionalAccumulator(
     """Makes a resource that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.
@@ -39457,8 +39451,8 @@ def Restore(
             directories too.
         tensor_name: string, `scalar`. The name that it was saved under.
         dt: dtype. Dtype of the tensor, as it was saved.
-        preferred_shard: int. Default -1. Number of the file to look into first, among
-            those that fit the pattern; -1 for their order. It changes the speed alone.
+        preferred_shard: int. Default -1. Number of the file to read first, among those
+            that fit the pattern; -1 for their order. It changes the speed alone.
 
     Returns:
         tensor: `dt`, `...`. What was read.
@@ -39494,8 +39488,8 @@ def RestoreSlice(
         shape_and_slice: string, `scalar`. Which slice to read; "" for all of the
             tensor.
         dt: dtype. Dtype of the tensor, as it was saved.
-        preferred_shard: int. Default -1. Number of the file to look into first, among
-            those that fit the pattern; -1 for their order. It changes the speed alone.
+        preferred_shard: int. Default -1. Number of the file to read first, among those
+            that fit the pattern; -1 for their order. It changes the speed alone.
 
     Returns:
         tensor: `dt`, `...`. What was read.
@@ -40430,8 +40424,9 @@ def RngReadAndSkip(
 
     The counter grows by 256 times `delta`: by as much as drawing `delta` numbers would
     make it. The state from before comes back, at once, so that no two callers can get
-    the same: who draws at most `delta` numbers from it, by StatelessRandomUniformV2 and
-    its kin, draws what nobody else does. tf.random.Generator does all its drawing so.
+    the same. A caller that draws at most `delta` numbers from it, by
+    StatelessRandomUniformV2 and similar ops, draws numbers that no other caller draws.
+    tf.random.Generator does all its drawing so.
 
     RngSkip returns nothing.
 
@@ -40611,8 +40606,8 @@ def SampleDistortedBoundingBox(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -40631,7 +40626,7 @@ def SampleDistortedBoundingBox(
         bounding_boxes: float32, `b n 4`. Boxes of objects, [y1, x1, y2, x2], from 0 to
             1.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         min_object_covered: float. Default 0.1. Which part of a box the window has to
             cover.
@@ -40667,8 +40662,8 @@ def SampleDistortedBoundingBoxV2(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -40688,7 +40683,7 @@ def SampleDistortedBoundingBoxV2(
         min_object_covered: float32, `scalar`. Which part of a box the window has to
             cover.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         aspect_ratio_range: list(float). Default (0.75, 1.33). Lowest and highest ratio
             of width to height.
@@ -42318,9 +42313,9 @@ def SelfAdjointEigV2(
       A = v * diag(e) * conjugate_transpose(v),   e[0] <= e[1] <= ...
 
     The values are real, although `e` has the dtype of the input; the columns of v are
-    orthonormal. Only the lower triangle of A is read: what stands above the diagonal
-    plays no part, and nobody checks that it mirrors the lower one. The sign, or phase,
-    of a column is arbitrary, and so is the basis where values coincide.
+    orthonormal. Only the lower triangle of A is read: what stands above the diagonal is
+    ignored, and not checked to mirror the lower one. The sign, or phase, of a column is
+    arbitrary, and so is the basis where values coincide.
 
     Without `compute_v` only values are computed, and `v` holds nothing that means
     anything. A nan that is read is refused on a CPU, for the iteration does not
@@ -42363,7 +42358,7 @@ def Selu(
     `opwright.nn.selu` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
 
     Returns:
         activations: `T`, `*x`. Scaled activations, all above -1.7581.
@@ -42422,8 +42417,8 @@ def Send(
         tensor: `T`, `...`. What is sent.
         tensor_name: string. Name of the tensor on its way.
         send_device: string. Full name of the device that sends.
-        send_device_incarnation: int. Number that device got when its process started,
-            so that one started anew is told apart.
+        send_device_incarnation: int. Number that the device got when its process
+            started; a process that starts again gets another.
         recv_device: string. Full name of the device that receives.
         client_terminated: bool. Default False. Whether one end is a feed or fetch of a
             session, and not a node.
@@ -42692,7 +42687,7 @@ def Shape(
     `opwright.array.shape` has an example.
 
     Args:
-        input: `T`, `*x`. The tensor whose sizes are asked for.
+        input: `T`, `*x`. The tensor whose shape is returned.
         out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
 
     Returns:
@@ -42724,8 +42719,8 @@ def ShapeN(
     `opwright.array.shape_n` has an example.
 
     Args:
-        input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose sizes are asked
-            for.
+        input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose shapes are
+            returned.
         out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
 
     Returns:
@@ -43143,7 +43138,7 @@ def Sign(
     x: Operand[_U_Inexact_Signed],
     name: str | None = None,
 ) -> Output[_U_Inexact_Signed]:
-    """Tells whether each element is negative, zero or positive.
+    """Returns whether each element is negative, zero or positive.
 
     For each element,
 
@@ -43487,7 +43482,7 @@ def SnapshotDataset(
         shard_size_bytes: int. Default 10737418240. How large a file grows before the
             next is begun, in bytes.
         pending_snapshot_expiry_seconds: int. Default 86400. After how many seconds a
-            snapshot that somebody else did not finish is begun anew.
+            snapshot that another writer did not finish is begun anew.
         num_reader_threads: int. Default 1. How many files are read at once.
         reader_buffer_size: int. Default 1. How many elements are read ahead.
         num_writer_threads: int. Default 1. How many files are written at once.
@@ -43828,7 +43823,7 @@ def Softsign(
     `opwright.nn.softsign` has an example.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
 
     Returns:
         activations: `T`, `*x`. Numbers between -1 and 1, with the sign of `features`.
@@ -43913,8 +43908,8 @@ def SortListOfSparseCoreCooTensors(
         feature_width: int. At least 1. Number of columns of the table.
         num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard may get.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            may be asked for.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that may be
+            requested of a shard.
         table_name: string. Name of the stacked table, for messages and statistics.
 
     Returns:
@@ -44029,7 +44024,7 @@ def SpaceToDepth(
             block_size*w 4`. A stack of images.
         block_size: int. At least 2. Rows and columns of a block, 2 or more.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
 
     Returns:
@@ -44871,7 +44866,7 @@ def SparseBincount(
     and the same of a vector, without i. Entries from `size` on are left out; those
     below 0 are too in a matrix, while a vector with them is refused. Places without an
     entry are not counted as zeros. With `binary_output` only 0 and 1 come out, and
-    weights are not looked at.
+    weights are ignored.
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -44886,13 +44881,12 @@ def SparseBincount(
         values: `Tidx`, `n`. The numbers to count.
         dense_shape: int64, `r where r == 1 or r == 2`. The sizes: of a vector, or a
             matrix.
-        size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
-            more.
+        size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or more.
         weights: `T`, `n | 0`. What each value counts; empty for 1. Another length is
             refused for a vector and not noticed for a matrix, where a shorter one is
             read beyond its end.
         binary_output: bool. Default False. Whether only the presence of a number is
-            told, as 1.
+            returned, as 1.
 
     Returns:
         output: `T`, `size if r == 1 else dense_shape[0] size`. The counts, a row of
@@ -44947,7 +44941,7 @@ def SparseConditionalAccumulator(
     """Makes an accumulator that sums gradients given as slices.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, slice by slice,
     empties the accumulator and moves its step up by one, which makes the gradients of
     slower workers stale.
@@ -45076,7 +45070,7 @@ def SparseCross(
         num_buckets: int. At least 0. With hashes: they become numbers from 0 to
             num_buckets - 1; 0 leaves them as they are.
         hash_key: int. With hashes: what fingerprints are mixed by;
-            tf.sparse.cross_hashed has 956888297470 unless told otherwise.
+            tf.sparse.cross_hashed has 956888297470 by default.
         out_type: dtype, one of int64, string. int64 with `hashed_output`, string
             without.
         internal_type: dtype, one of int64, string. What values are turned into before:
@@ -45112,7 +45106,7 @@ def SparseCrossHashed(
     have the same number of rows.
 
     The hash is FarmHash's fingerprint, mixed with `salt`; with `strong_hash` it is
-    SipHash with `salt` as its key, which nobody who lacks that can make collide.
+    SipHash with `salt` as its key, and collisions cannot be made without the key.
     SparseCrossV2 makes strings.
 
     Gradient: none registered.
@@ -45380,7 +45374,7 @@ def SparseMatMul(
 
     in float32, also of bfloat16. The kernel looks for the zeros of a matrix that is
     marked as sparse and passes over them, so that 0 * nan counts as 0; a benchmark has
-    to tell from which share of zeros on that is faster than MatMul. Without a mark all
+    to show from which share of zeros on that is faster than MatMul. Without a mark all
     is multiplied.
 
     Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
@@ -45422,8 +45416,8 @@ def SparseMatrixAdd(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45466,8 +45460,8 @@ def SparseMatrixMatMul(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45505,8 +45499,8 @@ def SparseMatrixMul(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45533,8 +45527,8 @@ def SparseMatrixNNZ(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: declared not differentiable.
 
@@ -45564,8 +45558,8 @@ def SparseMatrixOrderingAMD(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -45595,8 +45589,8 @@ def SparseMatrixSoftmax(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45628,8 +45622,8 @@ def SparseMatrixSoftmaxGrad(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -45668,8 +45662,8 @@ def SparseMatrixSparseCholesky(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -45707,8 +45701,8 @@ def SparseMatrixSparseMatMul(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45747,8 +45741,8 @@ def SparseMatrixTranspose(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -45779,8 +45773,8 @@ def SparseMatrixZeros(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: declared not differentiable.
 
@@ -46034,9 +46028,9 @@ def SparseSegmentMean(
     with n_s the number of rows that segment s has.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
@@ -46151,7 +46145,7 @@ def SparseSegmentMeanWithNumSegments(
     Segment ids must not fall from one to the next, and a segment that none names is 0.
     There are `num_segments` of them, also where the last ids are smaller; one that is
     not below it is refused. Ids that fall or begin below 0, and indices out of range,
-    are refused; GPUs do not look.
+    are refused; GPUs do not check.
 
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
@@ -46194,9 +46188,9 @@ def SparseSegmentSqrtN(
     size then have sums with noise of that size.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
@@ -46312,7 +46306,7 @@ def SparseSegmentSqrtNWithNumSegments(
     Segment ids must not fall from one to the next, and a segment that none names is 0.
     There are `num_segments` of them, also where the last ids are smaller; one that is
     not below it is refused. Ids that fall or begin below 0, and indices out of range,
-    are refused; GPUs do not look.
+    are refused; GPUs do not check.
 
     SparseSegmentSqrtN makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentMean differ in what they divide by.
@@ -46352,9 +46346,9 @@ def SparseSegmentSum(
       output[s] = sum over i with segment_ids[i] = s of data[indices[i]]
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSumWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSumWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
@@ -46465,7 +46459,7 @@ def SparseSegmentSumWithNumSegments(
     Segment ids must not fall from one to the next, and a segment that none names is 0.
     There are `num_segments` of them, also where the last ids are smaller; one that is
     not below it is refused. Ids that fall or begin below 0, and indices out of range,
-    are refused; GPUs do not look.
+    are refused; GPUs do not check.
 
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
@@ -46502,7 +46496,7 @@ def SparseSlice(
 
     Entries whose coordinates c satisfy start <= c < start + size along every axis are
     kept, with c - start as new coordinates. A box that reaches over the end is cut off
-    there, and one that begins behind it is empty; a negative size is refused, and -1
+    there, and one that begins beyond it is empty; a negative size is refused, and -1
     does not mean the rest.
 
     SparseSplit makes equal parts. Slice is the same for dense tensors.
@@ -46882,7 +46876,7 @@ def SparseTensorToCSRSparseMatrix(
 
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
-    other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
+    other ranks. Their order is not checked: they have to be sorted, as SparseReorder
     does, or values end up in wrong rows. A place that is there twice is stored twice,
     and CSRSparseMatrixToDense keeps the later value.
 
@@ -46893,8 +46887,8 @@ def SparseTensorToCSRSparseMatrix(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -47097,10 +47091,9 @@ def SqlDataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
@@ -47293,8 +47286,8 @@ def StackClose(
 ) -> Operation | None:
     """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
-    It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
-    pops afterwards is refused.
+    It is StackCloseV2 for handles of Stack, which are references. Pushes and pops
+    afterwards are refused.
 
     Gradient: declared not differentiable.
 
@@ -47313,8 +47306,8 @@ def StackCloseV2(
 ) -> Operation | None:
     """Drops the tensors of a stack, and lets nothing more in or out.
 
-    Whoever pushes or pops afterwards is refused. Without it the tensors go when the
-    step ends that made the stack.
+    Pushes and pops afterwards are refused. Without it the tensors go when the step ends
+    that made the stack.
 
     A graph wants the handle to be the vector of two for which it takes that of StackV2;
     eager calls take the scalar that it is.
@@ -47368,7 +47361,7 @@ def StackPopV2(
     `opwright.queue.stack_pop_v2` has an example.
 
     Args:
-        handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+        handle: resource, `...`. Handle of the stack; its shape is not checked.
         elem_type: dtype. Its dtype, that of the stack.
 
     Returns:
@@ -47423,7 +47416,7 @@ def StackPushV2(
     `opwright.queue.stack_push_v2` has an example.
 
     Args:
-        handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+        handle: resource, `...`. Handle of the stack; its shape is not checked.
         elem: `T`, `*x`. What is put on the stack.
         swap_memory: bool. Default False. Whether tensors may move from the memory of a
             full GPU to that of the host.
@@ -47515,9 +47508,10 @@ def StageClear(
 ) -> Operation | None:
     """Removes all tuples from a staging area.
 
-    Who waits for room to stage goes on. There is no handle: ops of the family with the
-    same `shared_name`, container and device work on the same area, and whichever runs
-    first makes it, with its `capacity` and `memory_limit`. So give the same to all.
+    Ops that wait for room to stage go on. There is no handle: ops of the family with
+    the same `shared_name`, container and device work on the same area, and whichever
+    runs first makes it, with its `capacity` and `memory_limit`. So give the same to
+    all.
 
     Stateful. Gradient: none registered.
 
@@ -47718,7 +47712,7 @@ def StatefulStandardNormal(
     dtype: type[TFloat32] = TFloat32,
     name: str | None = None,
 ) -> Output[TFloat32]:
-    """Removed; StatefulStandardNormalV2 is told the algorithm.
+    """Removed; StatefulStandardNormalV2 takes the algorithm.
 
     Only graphs that were saved before GraphDef version 29 may have it, where it
     computes what StatefulStandardNormalV2 does, and the algorithm is the first of the
@@ -47808,8 +47802,8 @@ def StatefulTruncatedNormal(
     """Draws floats from the normal distribution within two deviations, by a state.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     The state of the generator lies in a variable of int64: a counter of 128 bits, then
     a key of 64. A call locks it, draws from there, and moves the counter on by 256 for
@@ -48271,7 +48265,7 @@ def StatelessRandomGammaV3(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
@@ -48422,7 +48416,7 @@ def StatelessRandomNormalV2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of float16, bfloat16, float32, float64. Default float32. Dtype
@@ -48590,7 +48584,7 @@ def StatelessRandomUniformFullIntV2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of int32, int64, uint32, uint64. Default uint64. Dtype of the
@@ -48678,7 +48672,7 @@ def StatelessRandomUniformIntV2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         minval: `dtype`, `scalar`. The lowest integer that may come up.
@@ -48717,7 +48711,7 @@ def StatelessRandomUniformV2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of float16, bfloat16, float32, float64. Default float32. Dtype
@@ -48754,8 +48748,8 @@ def StatelessSampleDistortedBoundingBox(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -48815,7 +48809,7 @@ def StatelessShuffle(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
 
@@ -48879,8 +48873,8 @@ def StatelessTruncatedNormalV2(
     """Draws floats from the normal distribution within two deviations, by a key.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -48896,7 +48890,7 @@ def StatelessTruncatedNormalV2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of float16, bfloat16, float32, float64. Default float32. Dtype
@@ -48966,7 +48960,7 @@ def StaticRegexFullMatch(
     pattern: StringLike,
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells which strings match a regular expression that never changes.
+    """Returns which strings match a regular expression that never changes.
 
     The whole string has to match, as if the pattern stood between `^` and `$`; put `.*`
     around it to look for something within. An empty pattern matches empty strings only.
@@ -48985,7 +48979,7 @@ def StaticRegexFullMatch(
     `opwright.strings.static_regex_full_match` has an example.
 
     Args:
-        input: string, `*x`. Strings to look at, each by itself.
+        input: string, `*x`. Strings to match, each by itself.
         pattern: string. The regular expression, in RE2's syntax.
 
     Returns:
@@ -49007,9 +49001,9 @@ def StaticRegexReplace(
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
-    cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it,
-    or stays if `replace_global` is unset.
+    cannot be: with a group that the pattern lacks the string stays as it is, and an
+    escape like `\\n` is only logged, while the match is replaced by what comes before
+    it, or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
@@ -49120,7 +49114,7 @@ def StatsAggregatorSummary(
 
     Such an aggregator, of StatsAggregatorHandle, collects counters and latencies of
     tf.data pipelines, which stand in the summary as numbers and histograms; one that
-    got nothing yields an empty string. tf.data has given these statistics up: look at a
+    got nothing yields an empty string. tf.data has given these statistics up: use a
     profile instead.
 
     Stateful. Gradient: none registered.
@@ -49142,7 +49136,7 @@ def StopGradient(*, input: AnyOperand[_U], name: str | None = None) -> Output[_U
     stays fixed within a step, and x + stop_gradient(round(x) - x) rounds while its
     gradient is that of x.
 
-    PreventGradient fails instead, where a gradient is asked for.
+    PreventGradient fails instead, where a gradient is taken.
 
     Gradient: declared not differentiable.
 
@@ -49168,7 +49162,7 @@ def StoreMinibatchStatisticsInFdo(
     mini_batch_splits: StringLike,
     name: str | None = None,
 ) -> Operation | None:
-    """Records how many ids a batch asked for, for the next compilation.
+    """Records how many ids a batch requested, for the next compilation.
 
     Feedback-directed optimization: the TPU's compiler sizes the SparseCores' buffers by
     the most triples and distinct rows that batches had so far.
@@ -49185,7 +49179,7 @@ def StoreMinibatchStatisticsInFdo(
     Args:
         program_key: string, `_`. Key of the compiled program that the numbers are for.
         max_ids: int32, `scalar`. Most triples that a shard got.
-        max_uniques: int32, `scalar`. Most distinct rows that a shard was asked for.
+        max_uniques: int32, `scalar`. Most distinct rows that were requested of a shard.
         sample_count: int. At least 1. Samples of a chip's batch.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
@@ -49456,8 +49450,8 @@ def StringLower(
 
     Without an encoding only the 26 letters of ASCII change, and every other byte stays.
     With "utf-8" all of Unicode is mapped, by ICU's rules for no language in particular:
-    a final sigma is told from others, and İ becomes two code points. Bytes that are no
-    UTF-8 become U+FFFD there.
+    a final sigma is distinguished from others, and İ becomes two code points. Bytes
+    that are no UTF-8 become U+FFFD there.
 
     Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the other
     way.
@@ -49665,9 +49659,9 @@ def StringToHashBucketFast(
     does.
 
     The hash is FarmHash's 64 bit fingerprint, the remainder of which by `num_buckets`
-    is the bucket: the same on every machine and in every release. Whoever chooses the
-    strings can make them collide, which StringToHashBucketStrong prevents. AsString
-    comes first for numbers.
+    is the bucket: the same on every machine and in every release. An attacker who
+    chooses the strings can make them collide, which StringToHashBucketStrong prevents.
+    AsString comes first for numbers.
 
     Gradient: declared not differentiable.
 
@@ -49694,10 +49688,10 @@ def StringToHashBucketStrong(
     embedding; different strings may share one. On average 1 in `num_buckets` pairs
     does.
 
-    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Who does
-    not know the key cannot find strings that collide, as with StringToHashBucketFast,
-    which takes about a quarter of the time. The key is part of the graph: keep a saved
-    model as secret as the key.
+    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Strings
+    that collide cannot be found without the key, as with StringToHashBucketFast, which
+    takes about a quarter of the time. The key is part of the graph: keep a saved model
+    as secret as the key.
 
     Gradient: declared not differentiable.
 
@@ -49966,7 +49960,7 @@ def Switch(
     """Sends a tensor to one of two outputs.
 
     The other output is dead: ops that need it do not run, and are dead too, up to a
-    Merge. A dead tensor that is asked for is refused; eagerly it is empty instead.
+    Merge. Fetching a dead tensor is refused; eagerly it is empty instead.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. Select chooses between two tensors that are both
@@ -50205,9 +50199,9 @@ def TPUAnnotateTensorsWithDynamicShape(
     """
 
 def TPUCompilationResult(*, name: str | None = None) -> Output[TString]:
-    """Tells whether a replicated TPU computation compiled.
+    """Returns whether a replicated TPU computation compiled.
 
-    Stands beside a computation that tf.compat.v1.tpu.replicate makes, tied to it by the
+    Belongs to a computation that tf.compat.v1.tpu.replicate makes, tied to it by the
     attr _tpu_compilation_status, and the graph rewrite puts the result of TPUCompile in
     its place. The serialized tensorflow.tpu.CompilationResultProto has an empty message
     where all went well. It exists in graphs only: without the rewrite there is no
@@ -50230,8 +50224,8 @@ def TPUCopyWithDynamicShape(
     """Copies tensors to a TPU, as far as they are filled.
 
     Only the first `unpadded_sizes[i]` elements of tensor i cross over; the rest of the
-    tensor on the device is padding. The program that uses the result has to be told, by
-    TPUAnnotateTensorsWithDynamicShape.
+    tensor on the device is padding. The program that uses the result has to mark it
+    with TPUAnnotateTensorsWithDynamicShape.
 
     Stateful. Gradient: none registered.
 
@@ -50647,8 +50641,8 @@ def TakeManySparseFromTensorsMap(
     `container` and `shared_name`.
 
     The tensors get a new first axis, in the order of their numbers; along each other
-    axis the result has the largest of their sizes. They must have one rank and the
-    dtype that is asked for.
+    axis the result has the largest of their sizes. They must have the same rank and the
+    requested dtype.
 
     They leave the map: to ask for a number again, or for one that it never had, is
     refused. The map must be one that AddSparseToTensorsMap or AddManySparseToTensorsMap
@@ -50743,9 +50737,9 @@ def Tanh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
       y = (e^x - e^-x) / (e^x + e^-x)
 
     It is odd, about x near 0, and squeezes all real numbers into -1 to 1; from about 8
-    on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)` is 0: a unit
-    is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`. TanhGrad is
-    what gradients are made of, Atanh the inverse.
+    on, float32 does not distinguish it from 1, and the gradient `dy * (1 - y^2)` is 0:
+    a unit is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`.
+    TanhGrad is what gradients are made of, Atanh the inverse.
 
     Gradient: registered.
 
@@ -50949,7 +50943,7 @@ def TensorArrayConcat(
             first size, as far as it is known; it must fit that of the array.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
     """
 
@@ -50980,7 +50974,7 @@ def TensorArrayConcatV2(
             first size, as far as it is known; it must fit that of the array.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
     """
 
@@ -51016,7 +51010,7 @@ def TensorArrayConcatV3(
             first size, as far as it is known; it must fit that of the array.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
     """
 
@@ -51919,7 +51913,7 @@ def TensorListConcat(
             besides what the list says; the first size is not used to join them.
 
     Returns:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
     """
 
@@ -51930,7 +51924,7 @@ def TensorListConcatLists(
     element_dtype: AnyDTypeLike,
     name: str | None = None,
 ) -> Output[TVariant]:
-    """Puts one list behind another.
+    """Appends one list to another.
 
     The result has the elements of `input_a`, then those of `input_b`. Tensors of
     several lists are joined pair by pair; they must have the same shape. Lists of
@@ -51987,7 +51981,7 @@ def TensorListConcatV2(
         element_dtype: dtype. Dtype of the elements, that of the list.
 
     Returns:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
     """
 
@@ -51997,7 +51991,7 @@ def TensorListElementShape(
     shape_type: type[_UShapeType_Index] | DTypeLike,
     name: str | None = None,
 ) -> Output[_UShapeType_Index]:
-    """Tells what shape the elements of a list must have.
+    """Returns what shape the elements of a list must have.
 
     It is the shape that the list was made with, not that of what is in it: sizes that
     may differ are -1, and a scalar -1 stands for any shape.
@@ -52513,7 +52507,7 @@ def TensorMapHasKey(
     key: AnyOperand[_UKeyDtype],
     name: str | None = None,
 ) -> Output[TBool]:
-    """Tells whether a map has an entry of a key.
+    """Returns whether a map has an entry of a key.
 
     A key of another dtype or shape is another key, so that 1 is not found where 1.0 is.
     A map is a value, like any tensor: no op changes the one that it gets, each gives a
@@ -52571,7 +52565,7 @@ def TensorMapLookup(
 ) -> Output[_UValueDtype]:
     """Reads the value of a key in a map.
 
-    A key that is not there is refused, which TensorMapHasKey can tell before; so is
+    A key that is not there is refused, which TensorMapHasKey can check before; so is
     another `value_dtype` than the value has. A map is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
@@ -53207,7 +53201,7 @@ def ThreadUnsafeUnigramCandidateSampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -53274,7 +53268,7 @@ def TileGrad(
     """
 
 def Timestamp(*, name: str | None = None) -> Output[TFloat64]:
-    """Tells the time.
+    """Returns the time.
 
     Seconds since the beginning of 1970, UTC, with a fraction, by the clock of the
     machine where it runs, when it runs: graph optimizers do not fold it. That clock may
@@ -53290,12 +53284,12 @@ def Timestamp(*, name: str | None = None) -> Output[TFloat64]:
     """
 
 def ToBool(*, input: AnyOperand[_U], name: str | None = None) -> Output[TBool]:
-    """Tells whether a tensor counts as true.
+    """Returns whether a tensor counts as true.
 
     A scalar is true if it is not 0, and a text if it is not empty, as in Python; a
     complex one is refused. A tensor of one axis or more is true if it has elements,
-    whatever they are: [0.0] is true. If and While ask so about conditions that are not
-    bool. All and Any look at elements, Cast makes one bool of each.
+    whatever they are: [0.0] is true. If and While treat conditions that are not bool in
+    this way. All and Any test elements, Cast makes one bool of each.
 
     Gradient: none registered.
 
@@ -53528,7 +53522,7 @@ def TruncateDiv(
         y: `T`, `*y`. The divisors, of a shape that goes with that of `x`.
 
     Returns:
-        z: `T`, `broadcast(x, y)`. The quotients, without what is behind the point.
+        z: `T`, `broadcast(x, y)`. The quotients, without their fractions.
     """
 
 def TruncateMod(
@@ -53570,8 +53564,8 @@ def TruncatedNormal(
     """Draws floats from the normal distribution, within two deviations.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -53588,7 +53582,7 @@ def TruncatedNormal(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -53991,7 +53985,7 @@ def UniformCandidateSampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
 
     Returns:
@@ -54021,7 +54015,7 @@ def UniformDequantize(
     with one scale and zero point for all, or one for each slice along
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
     rounded. Scales that are not above 0 are refused; whether integers and zero points
-    lie within the limits is not looked at.
+    lie within the limits is not checked.
 
     Gradient: none registered.
 
@@ -54031,7 +54025,7 @@ def UniformDequantize(
         input: `Tin`, `*x where len(x) > quantization_axis`. Integers, as
             UniformQuantize makes them.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.
@@ -54073,7 +54067,7 @@ def UniformQuantize(
         input: `Tin`, `*x where len(x) > quantization_axis`. Floats to be stored in few
             bits.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.
@@ -54123,7 +54117,7 @@ def UniformQuantizedAdd(
     same axis, counted from the last.
 
     UniformQuantize makes such numbers, UniformDequantize floats of them. QuantizedAdd
-    is the older op, which knows ranges.
+    is the older op, which takes ranges.
 
     Gradient: none registered.
 
@@ -54201,7 +54195,7 @@ def UniformQuantizedClipByValue(
         max: `T`, `scalar if quantization_axis == -1 else x[quantization_axis]`. Upper
             bound, as an integer, or one for each slice.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.
@@ -54294,7 +54288,7 @@ def UniformQuantizedConvolution(
         window_strides: list(int). Default (). Steps of the filter along each axis in
             space; empty for 1.
         explicit_padding: list(int). Default (). Two numbers for each axis in space: how
-            much to pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+            much to pad before and after. Empty unless `padding` is `EXPLICIT`.
         lhs_dilation: list(int). Default (). Distances at which elements of `lhs` are
             put, with zeros between, along each axis in space; empty for 1.
         rhs_dilation: list(int). Default (). Distances between the filter's elements
@@ -54374,7 +54368,7 @@ def UniformQuantizedConvolutionHybrid(
         window_strides: list(int). Default (). Steps of the filter along each axis in
             space; empty for 1.
         explicit_padding: list(int). Default (). Two numbers for each axis in space: how
-            much to pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+            much to pad before and after. Empty unless `padding` is `EXPLICIT`.
         lhs_dilation: list(int). Default (). Distances at which elements of `lhs` are
             put, with zeros between, along each axis in space; empty for 1.
         rhs_dilation: list(int). Default (). Distances between the filter's elements
@@ -54484,7 +54478,7 @@ def UniformQuantizedDotHybrid(
     in a row gives numbers without meaning, and no warning.
 
     Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
-    whether integers and zero points lie within the limits of `rhs` is not looked at.
+    whether integers and zero points lie within the limits of `rhs` is not checked.
     UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     Gradient: none registered.
@@ -55357,8 +55351,8 @@ def While(
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Functions may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessWhile is for functions without effects, which may be left out or
+    Functions may read and write variables, and the op runs even if its outputs are not
+    used: StatelessWhile is for functions without effects, which may be left out or
     merged. For counts. tf.while_loop makes this op within tf.function.
 
     Stateful. Gradient: registered.
@@ -55525,7 +55519,7 @@ def WorkerHeartbeat(
     request: StringOperand,
     name: str | None = None,
 ) -> Output[TString]:
-    """Asks a worker whether it lives, and may tell it when to shut down.
+    """Checks that a worker is alive, and may set when it shuts down.
 
     Runs on each worker of a TPU job, for watchdogs such as the one of TPUEstimator: a
     request may set a timeout after which a worker that was not asked again ends itself,
@@ -55613,8 +55607,8 @@ def WriteFile(
 ) -> Operation | None:
     """Writes a whole file.
 
-    What the file had before is lost. Folders that do not exist are made. Who reads
-    while it is written may see a part of it. ReadFile reads it, SaveV2 writes tensors.
+    What the file had before is lost. Folders that do not exist are made. A reader may
+    see a part of it while it is written. ReadFile reads it, SaveV2 writes tensors.
 
     Stateful. Gradient: none registered.
 
@@ -55745,7 +55739,7 @@ def WriteRawProtoSummary(
     """Writes serialized summaries to a file of events.
 
     The values of all of them become one event of the step. A string that is no
-    serialized summary is refused, with an error that tells its place. It takes what
+    serialized summary is refused, with an error that names its place. It takes what
     ScalarSummary and its like make, and is what tf.summary.experimental.write_raw_pb
     calls.
 
@@ -55917,9 +55911,9 @@ def XlaSparseCoreAdagrad(
       a += g^2
       w -= lr * g / sqrt(a)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -55971,9 +55965,9 @@ def XlaSparseCoreAdagradMomentum(
       m = beta_1 * m + s
       w -= lr * (beta_1 * m + s if use_nesterov else m)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -56036,9 +56030,9 @@ def XlaSparseCoreAdam(
 
     The moments are returned in the order second, first, unlike in the other ops.
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -56103,9 +56097,9 @@ def XlaSparseCoreFtrl(
       z += lr * g - (p' - p) * w
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -56159,9 +56153,9 @@ def XlaSparseCoreSgd(
 
       w -= lr * g
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -56221,8 +56215,8 @@ def XlaSparseDenseMatmul(
         offsets: uint32, `scalar`. Number of triples that count; the rest is padding.
         embedding_table: float32, `rows width`. This device's part of the table.
         max_ids_per_partition: int. At least 0. Most triples that a shard may get.
-        max_unique_ids_per_partition: int. At least 0. Most distinct rows that a shard
-            may be asked for.
+        max_unique_ids_per_partition: int. At least 0. Most distinct rows that may be
+            requested of a shard.
         input_size: int. At least 0. Number of samples.
 
     Returns:
@@ -57187,8 +57181,8 @@ def XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(
             that the buffers hold for each SparseCore.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.
@@ -57391,8 +57385,8 @@ def XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(
         epsilon: float. Small number that keeps the divisor from zero.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.
@@ -57593,8 +57587,8 @@ def XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(
         epsilon: float. Small number that keeps the divisor from zero.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.
@@ -57881,8 +57875,8 @@ def XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(
         l2_regularization_strength: float. L2 regularization, which shrinks weights.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.
@@ -58043,8 +58037,8 @@ def XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(
             that the buffers hold for each SparseCore.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.
@@ -58212,8 +58206,8 @@ def XlaSparseDenseMatmulWithStaticBufferSize(
             are ignored.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
             the TPU's topology, with which a given number must agree, and means 4 on the
@@ -58235,8 +58229,8 @@ def XlaSplitND(
     """Cuts a tensor up along all axes.
 
     Axis i is cut into `num_splits[i]` equal parts, and the blocks come out in row-major
-    order. Where `paddings` are given, so many zeros are put behind each axis first,
-    which makes it divisible.
+    order. Where `paddings` are given, so many zeros are added at the end of each axis
+    first, which makes it divisible.
 
     XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
     variable. The compiler's rewrites for model parallelism on TPUs make it; programs do
@@ -58250,8 +58244,8 @@ def XlaSplitND(
         input: `T`, `*x where len(x) == len(num_splits)`. What is cut up.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
-        paddings: list(int). Default (). Zeros to put behind each axis first; empty for
-            none.
+        paddings: list(int). Default (). Zeros to add at the end of each axis first;
+            empty for none.
 
     Returns:
         outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in row-major

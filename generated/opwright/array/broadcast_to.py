@@ -13,12 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,6 +80,7 @@ class BroadcastTo(TensorOp[T]):
     """
 
     OP_NAME = "BroadcastTo"
+    REQUIRES = ("memory(T, contents(shape))",)
     SHAPES = {
         "input": "where((*x,), broadcast(x, shape) == shape)",
         "shape": "(r,)",
@@ -125,7 +129,8 @@ class BroadcastTo(TensorOp[T]):
             output: `T`, `*shape`. The elements, each as often as needed.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, contents(shape))`.
 
         Example:
             >>> broadcast_to([[1], [2]], [2, 3]).numpy()
@@ -146,12 +151,21 @@ class BroadcastTo(TensorOp[T]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(input, shape)
             ):
                 op.output = execute(context[CURRENT], "BroadcastTo", None, input, shape)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, shape), {}, fast_path_error)
+
+
+def _holds(input: object, shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(input), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +202,8 @@ def broadcast_to(
         output: `T`, `*shape`. The elements, each as often as needed.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, contents(shape))`.
 
     Example:
         >>> broadcast_to([[1], [2]], [2, 3]).numpy()
@@ -209,6 +224,7 @@ def broadcast_to(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(input, shape)
         ):
             _result = execute(context[CURRENT], "BroadcastTo", name, input, shape)
             return _result

@@ -19,7 +19,13 @@ from opwright_runtime.gencode import (
     fit_together,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +84,7 @@ class DynamicStitch(TensorOp[T]):
     """
 
     OP_NAME = "DynamicStitch"
+    REQUIRES = ("memory(T, most(indices) + 1, shape(data)[rank(indices):])",)
     SHAPES = {
         "indices": "(*n[i],)",
         "data": "(*n[i], *r)",
@@ -128,7 +135,8 @@ class DynamicStitch(TensorOp[T]):
             merged: `T`, `_ *r`. All rows at their places.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, most(indices) + 1, shape(data)[rank(indices):])`.
 
         Example:
             >>> dynamic_stitch([[3, 1], [0, 2]], [["d", "b"], ["a", "c"]]).numpy()
@@ -144,6 +152,7 @@ class DynamicStitch(TensorOp[T]):
                 and not graphs.stack
                 and (all_tensors(indices) or fits(TInt32, indices))
                 and (all_tensors(data) or fit_together(None, data))
+                and _holds(indices, data)
             ):
                 op.merged = execute(
                     context[CURRENT], "DynamicStitch", None, indices, data
@@ -152,6 +161,21 @@ class DynamicStitch(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (indices, data), {}, fast_path_error)
+
+
+def _holds(indices: object, data: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            has_room(
+                some_dtype_of(data),
+                most_of(_indices) + 1,
+                sizes_of(_data)[rank_of(_indices) :],
+            )
+            for (_indices, _data) in zip(tensors_of(indices), tensors_of(data))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -190,7 +214,8 @@ def dynamic_stitch(
         merged: `T`, `_ *r`. All rows at their places.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, most(indices) + 1, shape(data)[rank(indices):])`.
 
     Example:
         >>> dynamic_stitch([[3, 1], [0, 2]], [["d", "b"], ["a", "c"]]).numpy()
@@ -206,6 +231,7 @@ def dynamic_stitch(
             and not graphs.stack
             and (all_tensors(indices) or fits(TInt32, indices))
             and (all_tensors(data) or fit_together(None, data))
+            and _holds(indices, data)
         ):
             _result = execute(context[CURRENT], "DynamicStitch", name, indices, data)
             return _result

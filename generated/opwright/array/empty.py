@@ -17,12 +17,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -65,6 +68,7 @@ class Empty(TensorOp[Dtype]):
     """
 
     OP_NAME = "Empty"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -130,7 +134,8 @@ class Empty(TensorOp[Dtype]):
                 is set.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> buffer = empty([3, 2], tf.float32, init=True)
@@ -152,6 +157,7 @@ class Empty(TensorOp[Dtype]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -173,6 +179,14 @@ class Empty(TensorOp[Dtype]):
 
 DEFAULTS = Empty.Options()
 MERGE = Empty.Options.merge
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -205,7 +219,8 @@ def empty(
             set.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> buffer = empty([3, 2], tf.float32, init=True)
@@ -226,6 +241,7 @@ def empty(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,12 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +77,7 @@ class Fill(TensorOp[T]):
     """
 
     OP_NAME = "Fill"
+    REQUIRES = ("memory(T, contents(dims))",)
     SHAPES = {
         "dims": "(r,)",
         "value": "()",
@@ -116,7 +120,8 @@ class Fill(TensorOp[T]):
             output: `T`, `*dims`. As many copies of the value.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, contents(dims))`.
 
         Example:
             >>> fill([2, 3], 7.5).numpy()
@@ -139,12 +144,21 @@ class Fill(TensorOp[T]):
                     and -2147483648 <= dims <= 2147483647
                     or fits(TInt32, dims)
                 )
+                and _holds(dims, value)
             ):
                 op.output = execute(context[CURRENT], "Fill", None, dims, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (dims, value), {}, fast_path_error)
+
+
+def _holds(dims: object, value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(value), contents_of(dims))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -176,7 +190,7 @@ def fill(
         output: `T`, `*dims`. As many copies of the value.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T, contents(dims))`.
 
     Example:
         >>> fill([2, 3], 7.5).numpy()
@@ -199,6 +213,7 @@ def fill(
                 and -2147483648 <= dims <= 2147483647
                 or fits(TInt32, dims)
             )
+            and _holds(dims, value)
         ):
             _result = execute(context[CURRENT], "Fill", name, dims, value)
             return _result

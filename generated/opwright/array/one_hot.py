@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,13 +18,18 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +98,7 @@ class OneHot(TensorOp[T]):
     """
 
     OP_NAME = "OneHot"
+    REQUIRES = ("memory(T, elements(indices), value(depth))",)
     SHAPES = {
         "indices": "where((*x,), axis >= -1)",
         "depth": "()",
@@ -172,7 +180,8 @@ class OneHot(TensorOp[T]):
             output: `T`, `insert(x, axis, depth)`. The vectors, along the new axis.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, elements(indices), value(depth))`.
 
         Example:
             >>> one_hot([2, 0, -1], 3, 1.0, 0.0).numpy()
@@ -204,9 +213,17 @@ class OneHot(TensorOp[T]):
                     or fits(TInt64, indices)
                 )
                 and (
-                    type(on_value) is type(off_value) is EagerTensor
+                    type(on_value) is EagerTensor
+                    and (
+                        type(off_value) is EagerTensor
+                        or type(off_value) is int
+                        and -2147483648 <= off_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(on_value)]
+                        or type(off_value) in EXACT_TYPES[datatype_enum(on_value)]
+                    )
                     or fit_pair(None, on_value, off_value)
                 )
+                and _holds(indices, depth, on_value, off_value)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -232,6 +249,16 @@ class OneHot(TensorOp[T]):
 
 DEFAULTS = OneHot.Options()
 MERGE = OneHot.Options.merge
+
+
+def _holds(indices: object, depth: object, on_value: object, off_value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(on_value, off_value), elements_of(indices), value_of(depth)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -275,7 +302,8 @@ def one_hot(
         output: `T`, `insert(x, axis, depth)`. The vectors, along the new axis.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, elements(indices), value(depth))`.
 
     Example:
         >>> one_hot([2, 0, -1], 3, 1.0, 0.0).numpy()
@@ -306,9 +334,17 @@ def one_hot(
                 or fits(TInt64, indices)
             )
             and (
-                type(on_value) is type(off_value) is EagerTensor
+                type(on_value) is EagerTensor
+                and (
+                    type(off_value) is EagerTensor
+                    or type(off_value) is int
+                    and -2147483648 <= off_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(on_value)]
+                    or type(off_value) in EXACT_TYPES[datatype_enum(on_value)]
+                )
                 or fit_pair(None, on_value, off_value)
             )
+            and _holds(indices, depth, on_value, off_value)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,7 +18,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    padded_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +79,7 @@ class Pad(TensorOp[T]):
     """
 
     OP_NAME = "Pad"
+    REQUIRES = ("memory(T, padded(input, paddings))",)
     SHAPES = {
         "input": "where((*x,), len(x) <= 8)",
         "paddings": "(len(x), 2)",
@@ -123,7 +127,8 @@ class Pad(TensorOp[T]):
             output: `T`, `pad(x, paddings)`. The tensor with zeros around it.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, padded(input, paddings))`.
 
         Example:
             >>> pad([[1, 2], [3, 4]], [[1, 0], [0, 2]]).numpy()
@@ -145,12 +150,21 @@ class Pad(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, paddings)
             ):
                 op.output = execute(context[CURRENT], "Pad", None, input, paddings)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, paddings), {}, fast_path_error)
+
+
+def _holds(input: object, paddings: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(input), padded_of(input, paddings))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -186,7 +200,8 @@ def pad(
         output: `T`, `pad(x, paddings)`. The tensor with zeros around it.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, padded(input, paddings))`.
 
     Example:
         >>> pad([[1, 2], [3, 4]], [[1, 0], [0, 2]]).numpy()
@@ -208,6 +223,7 @@ def pad(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, paddings)
         ):
             _result = execute(context[CURRENT], "Pad", name, input, paddings)
             return _result

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    padded_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,6 +83,7 @@ class PadV2(TensorOp[T]):
     """
 
     OP_NAME = "PadV2"
+    REQUIRES = ("memory(T, padded(input, paddings))",)
     SHAPES = {
         "input": "where((*x,), len(x) <= 8)",
         "paddings": "(len(x), 2)",
@@ -127,7 +134,8 @@ class PadV2(TensorOp[T]):
             output: `T`, `pad(x, paddings)`. The tensor with that around it.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, padded(input, paddings))`.
 
         Example:
             >>> pad_v2([7, 8, 9], [[0, 2]], -1).numpy()
@@ -142,7 +150,14 @@ class PadV2(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(constant_values) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(constant_values) is EagerTensor
+                        or type(constant_values) is int
+                        and -2147483648 <= constant_values <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(constant_values) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, constant_values)
                 )
                 and (
@@ -151,6 +166,7 @@ class PadV2(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, paddings, constant_values)
             ):
                 op.output = execute(
                     context[CURRENT], "PadV2", None, input, paddings, constant_values
@@ -159,6 +175,16 @@ class PadV2(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, paddings, constant_values), {}, fast_path_error)
+
+
+def _holds(input: object, paddings: object, constant_values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(input, constant_values), padded_of(input, paddings)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -196,7 +222,8 @@ def pad_v2(
         output: `T`, `pad(x, paddings)`. The tensor with that around it.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, padded(input, paddings))`.
 
     Example:
         >>> pad_v2([7, 8, 9], [[0, 2]], -1).numpy()
@@ -211,7 +238,14 @@ def pad_v2(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(constant_values) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(constant_values) is EagerTensor
+                    or type(constant_values) is int
+                    and -2147483648 <= constant_values <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(constant_values) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, constant_values)
             )
             and (
@@ -220,6 +254,7 @@ def pad_v2(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, paddings, constant_values)
         ):
             _result = execute(
                 context[CURRENT], "PadV2", name, input, paddings, constant_values

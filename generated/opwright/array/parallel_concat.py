@@ -15,10 +15,14 @@ from opwright_runtime.gencode import (
     as_shape,
     context,
     describe_missing_args,
+    dims_of,
     execute,
     fit_together,
     graphs,
+    has_room,
     new,
+    product_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +82,7 @@ class ParallelConcat(TensorOp[T]):
     """
 
     OP_NAME = "ParallelConcat"
+    REQUIRES = ("memory(T, prod(shape))",)
     SHAPES = {
         "values": "where((1, *shape[1:]), shape[0] == N)",
         "output": "(*shape,)",
@@ -123,7 +128,8 @@ class ParallelConcat(TensorOp[T]):
             output: `T`, `*shape`. The rows in their order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, prod(shape))`.
 
         Example:
             >>> rows = [[[1, 2]], [[3, 4]], [[5, 6]]]
@@ -141,6 +147,7 @@ class ParallelConcat(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(values, shape)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -154,6 +161,14 @@ class ParallelConcat(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (values,), {"shape": shape}, fast_path_error)
+
+
+def _holds(values: object, shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(values), product_of(dims_of(shape)))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -189,7 +204,7 @@ def parallel_concat(
         output: `T`, `*shape`. The rows in their order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T, prod(shape))`.
 
     Example:
         >>> rows = [[[1, 2]], [[3, 4]], [[5, 6]]]
@@ -207,6 +222,7 @@ def parallel_concat(
             context[EAGER]
             and not graphs.stack
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(values, shape)
         ):
             _result = execute(
                 context[CURRENT],

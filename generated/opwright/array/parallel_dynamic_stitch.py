@@ -19,7 +19,13 @@ from opwright_runtime.gencode import (
     fit_together,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +84,7 @@ class ParallelDynamicStitch(TensorOp[T]):
     """
 
     OP_NAME = "ParallelDynamicStitch"
+    REQUIRES = ("memory(T, most(indices) + 1, shape(data)[rank(indices):])",)
     SHAPES = {
         "indices": "(*n[i],)",
         "data": "(*n[i], *r)",
@@ -124,7 +131,8 @@ class ParallelDynamicStitch(TensorOp[T]):
                 plus 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, most(indices) + 1, shape(data)[rank(indices):])`.
 
         Example:
             >>> even, odd = [[0.0, 0.2], [2.0, 2.2]], [[1.0, 1.2]]
@@ -143,6 +151,7 @@ class ParallelDynamicStitch(TensorOp[T]):
                 and not graphs.stack
                 and (all_tensors(indices) or fits(TInt32, indices))
                 and (all_tensors(data) or fit_together(None, data))
+                and _holds(indices, data)
             ):
                 op.merged = execute(
                     context[CURRENT], "ParallelDynamicStitch", None, indices, data
@@ -151,6 +160,21 @@ class ParallelDynamicStitch(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (indices, data), {}, fast_path_error)
+
+
+def _holds(indices: object, data: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            has_room(
+                some_dtype_of(data),
+                most_of(_indices) + 1,
+                sizes_of(_data)[rank_of(_indices) :],
+            )
+            for (_indices, _data) in zip(tensors_of(indices), tensors_of(data))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -186,7 +210,8 @@ def parallel_dynamic_stitch(
             1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, most(indices) + 1, shape(data)[rank(indices):])`.
 
     Example:
         >>> even, odd = [[0.0, 0.2], [2.0, 2.2]], [[1.0, 1.2]]
@@ -205,6 +230,7 @@ def parallel_dynamic_stitch(
             and not graphs.stack
             and (all_tensors(indices) or fits(TInt32, indices))
             and (all_tensors(data) or fit_together(None, data))
+            and _holds(indices, data)
         ):
             _result = execute(
                 context[CURRENT], "ParallelDynamicStitch", name, indices, data

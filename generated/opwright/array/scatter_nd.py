@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +96,10 @@ class ScatterNd(TensorOp[T]):
     """
 
     OP_NAME = "ScatterNd"
+    REQUIRES = (
+        "rank(updates) >= rank(indices) - 1",
+        "memory(T, contents(shape))",
+    )
     SHAPES = {
         "indices": "(*n, k)",
         "updates": "(*n, *shape[k:])",
@@ -173,7 +184,8 @@ class ScatterNd(TensorOp[T]):
             output: `T`, `*shape`. Zeros, and the sums at the indices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`, `memory(T, contents(shape))`.
 
         Example:
             >>> scatter_nd([[4], [1], [4]], [10, 20, 30], [6]).numpy()
@@ -193,11 +205,20 @@ class ScatterNd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(indices) is type(shape) is EagerTensor
-                    or type(shape) is int
-                    and 0 <= shape <= 127
+                    type(indices) is EagerTensor
+                    and (
+                        type(shape) is EagerTensor
+                        or type(shape) is int
+                        and (
+                            0 <= shape <= 127
+                            or -2147483648 <= shape <= 2147483647
+                            and HOLDS_INT32[datatype_enum(indices)]
+                        )
+                        or type(shape) in EXACT_TYPES[datatype_enum(indices)]
+                    )
                     or fit_pair(None, indices, shape)
                 )
+                and _holds(indices, updates, shape)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -222,6 +243,16 @@ class ScatterNd(TensorOp[T]):
 
 DEFAULTS = ScatterNd.Options()
 MERGE = ScatterNd.Options.merge
+
+
+def _holds(indices: object, updates: object, shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1 and has_room(
+            some_dtype_of(updates), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -267,7 +298,8 @@ def scatter_nd(
         output: `T`, `*shape`. Zeros, and the sums at the indices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`, `memory(T, contents(shape))`.
 
     Example:
         >>> scatter_nd([[4], [1], [4]], [10, 20, 30], [6]).numpy()
@@ -286,11 +318,20 @@ def scatter_nd(
             context[EAGER]
             and not graphs.stack
             and (
-                type(indices) is type(shape) is EagerTensor
-                or type(shape) is int
-                and 0 <= shape <= 127
+                type(indices) is EagerTensor
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and (
+                        0 <= shape <= 127
+                        or -2147483648 <= shape <= 2147483647
+                        and HOLDS_INT32[datatype_enum(indices)]
+                    )
+                    or type(shape) in EXACT_TYPES[datatype_enum(indices)]
+                )
                 or fit_pair(None, indices, shape)
             )
+            and _holds(indices, updates, shape)
         ):
             _result = execute(
                 context[CURRENT],

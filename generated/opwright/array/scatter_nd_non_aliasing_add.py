@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,6 +89,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
     """
 
     OP_NAME = "ScatterNdNonAliasingAdd"
+    REQUIRES = ("rank(updates) >= rank(indices) - 1",)
     SHAPES = {
         "input": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -163,7 +168,8 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
             output: `T`, `*p`. The sums.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> counts = [1, 2, 3, 4]
@@ -180,11 +186,20 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(updates) is EagerTensor
-                    or type(updates) is int
-                    and 0 <= updates <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(updates) is EagerTensor
+                        or type(updates) is int
+                        and (
+                            0 <= updates <= 127
+                            or -2147483648 <= updates <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(updates) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, updates)
                 )
+                and _holds(indices, updates)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -209,6 +224,14 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
 
 DEFAULTS = ScatterNdNonAliasingAdd.Options()
 MERGE = ScatterNdNonAliasingAdd.Options.merge
+
+
+def _holds(indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -251,7 +274,8 @@ def scatter_nd_non_aliasing_add(
         output: `T`, `*p`. The sums.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> counts = [1, 2, 3, 4]
@@ -267,11 +291,20 @@ def scatter_nd_non_aliasing_add(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(updates) is EagerTensor
-                or type(updates) is int
-                and 0 <= updates <= 127
+                type(input) is EagerTensor
+                and (
+                    type(updates) is EagerTensor
+                    or type(updates) is int
+                    and (
+                        0 <= updates <= 127
+                        or -2147483648 <= updates <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(updates) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, updates)
             )
+            and _holds(indices, updates)
         ):
             _result = execute(
                 context[CURRENT],

@@ -113,7 +113,7 @@ class Shape(TensorOp[OutType]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, `*x`. The tensor whose sizes are asked for.
+            input: `T`, `*x`. The tensor whose shape is returned.
             out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
 
         Returns:
@@ -181,7 +181,7 @@ def shape(
     `Shape.create` in the current scope.
 
     Args:
-        input: `T`, `*x`. The tensor whose sizes are asked for.
+        input: `T`, `*x`. The tensor whose shape is returned.
         out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
         name: what the op is called in a graph.
 

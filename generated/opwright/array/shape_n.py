@@ -123,8 +123,8 @@ class ShapeN(Op, Generic[OutType]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose sizes are
-                asked for.
+            input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose shapes are
+                returned.
             out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
 
         Returns:
@@ -200,8 +200,8 @@ def shape_n(
     `ShapeN.create` in the current scope.
 
     Args:
-        input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose sizes are asked
-            for.
+        input: list of `N` tensors, each `T`, `*x[i]`. The tensors whose shapes are
+            returned.
         out_type: dtype, one of int32, int64. Default int32. Dtype of the sizes.
         name: what the op is called in a graph.
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -147,9 +150,17 @@ class Slice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(begin) is type(size) is EagerTensor
-                    or type(size) is int
-                    and 0 <= size <= 127
+                    type(begin) is EagerTensor
+                    and (
+                        type(size) is EagerTensor
+                        or type(size) is int
+                        and (
+                            0 <= size <= 127
+                            or -2147483648 <= size <= 2147483647
+                            and HOLDS_INT32[datatype_enum(begin)]
+                        )
+                        or type(size) in EXACT_TYPES[datatype_enum(begin)]
+                    )
                     or fit_pair(None, begin, size)
                 )
             ):
@@ -214,9 +225,17 @@ def slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(begin) is type(size) is EagerTensor
-                or type(size) is int
-                and 0 <= size <= 127
+                type(begin) is EagerTensor
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and (
+                        0 <= size <= 127
+                        or -2147483648 <= size <= 2147483647
+                        and HOLDS_INT32[datatype_enum(begin)]
+                    )
+                    or type(size) in EXACT_TYPES[datatype_enum(begin)]
+                )
                 or fit_pair(None, begin, size)
             )
         ):

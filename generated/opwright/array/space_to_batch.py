@@ -15,10 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -82,6 +86,7 @@ class SpaceToBatch(TensorOp[T]):
     """
 
     OP_NAME = "SpaceToBatch"
+    REQUIRES = ("elements(paddings) == 0 or memory(T, most(paddings))",)
     SHAPES = {
         "input": "(b, h, w, d)",
         "paddings": "(2, 2)",
@@ -134,7 +139,8 @@ class SpaceToBatch(TensorOp[T]):
                 each one holds one pixel of each block.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(paddings) == 0 or memory(T, most(paddings))`.
 
         Example:
             >>> image = np.arange(4).reshape(1, 2, 2, 1)
@@ -157,6 +163,7 @@ class SpaceToBatch(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, paddings)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -173,6 +180,16 @@ class SpaceToBatch(TensorOp[T]):
         return op._build(
             scope, (input, paddings), {"block_size": block_size}, fast_path_error
         )
+
+
+def _holds(input: object, paddings: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(paddings) == 0 or has_room(
+            some_dtype_of(input), most_of(paddings)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -214,7 +231,8 @@ def space_to_batch(
             one holds one pixel of each block.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(paddings) == 0 or memory(T, most(paddings))`.
 
     Example:
         >>> image = np.arange(4).reshape(1, 2, 2, 1)
@@ -237,6 +255,7 @@ def space_to_batch(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, paddings)
         ):
             _result = execute(
                 context[CURRENT],

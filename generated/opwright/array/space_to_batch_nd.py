@@ -17,10 +17,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,7 @@ class SpaceToBatchND(TensorOp[T]):
     """
 
     OP_NAME = "SpaceToBatchND"
+    REQUIRES = ("elements(paddings) == 0 or memory(T, most(paddings))",)
     SHAPES = {
         "input": "(b, *x)",
         "block_shape": "(m,)",
@@ -145,7 +150,8 @@ class SpaceToBatchND(TensorOp[T]):
                 dimensions are as many times shorter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(paddings) == 0 or memory(T, most(paddings))`.
 
         Example:
             >>> sequence = np.array([[1, 2, 3, 4, 5]])
@@ -173,6 +179,7 @@ class SpaceToBatchND(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, paddings)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -186,6 +193,16 @@ class SpaceToBatchND(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, block_shape, paddings), {}, fast_path_error)
+
+
+def _holds(input: object, paddings: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(paddings) == 0 or has_room(
+            some_dtype_of(input), most_of(paddings)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -230,7 +247,8 @@ def space_to_batch_nd(
             dimensions are as many times shorter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(paddings) == 0 or memory(T, most(paddings))`.
 
     Example:
         >>> sequence = np.array([[1, 2, 3, 4, 5]])
@@ -258,6 +276,7 @@ def space_to_batch_nd(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, paddings)
         ):
             _result = execute(
                 context[CURRENT], "SpaceToBatchND", name, input, block_shape, paddings

@@ -43,7 +43,7 @@ class StopGradient(TensorOp[T]):
     stays fixed within a step, and x + stop_gradient(round(x) - x) rounds while its
     gradient is that of x.
 
-    PreventGradient fails instead, where a gradient is asked for.
+    PreventGradient fails instead, where a gradient is taken.
 
     Gradient: declared not differentiable.
 
@@ -83,7 +83,7 @@ class StopGradient(TensorOp[T]):
         weights stays fixed within a step, and x + stop_gradient(round(x) - x) rounds
         while its gradient is that of x.
 
-        PreventGradient fails instead, where a gradient is asked for.
+        PreventGradient fails instead, where a gradient is taken.
 
         Gradient: declared not differentiable.
 
@@ -131,7 +131,7 @@ def stop_gradient(
     stays fixed within a step, and x + stop_gradient(round(x) - x) rounds while its
     gradient is that of x.
 
-    PreventGradient fails instead, where a gradient is asked for.
+    PreventGradient fails instead, where a gradient is taken.
 
     Gradient: declared not differentiable.
 

@@ -13,13 +13,16 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +89,7 @@ class StridedSliceGrad(TensorOp[T]):
     """
 
     OP_NAME = "StridedSliceGrad"
+    REQUIRES = ("memory(T, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "begin": "(n,)",
@@ -216,7 +220,8 @@ class StridedSliceGrad(TensorOp[T]):
             output: `T`, `*shape`. Gradient of what was sliced.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, contents(shape))`.
 
         Example:
             >>> strided_slice_grad([2, 3], [0, 1], [2, 3], [1, 1], [[1, 2], [3, 4]]).numpy()
@@ -240,6 +245,7 @@ class StridedSliceGrad(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, shape, begin, end, strides)
                 )
+                and _holds(shape, dy)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -280,6 +286,14 @@ class StridedSliceGrad(TensorOp[T]):
 
 DEFAULTS = StridedSliceGrad.Options()
 MERGE = StridedSliceGrad.Options.merge
+
+
+def _holds(shape: object, dy: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(dy), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -336,7 +350,8 @@ def strided_slice_grad(
         output: `T`, `*shape`. Gradient of what was sliced.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, contents(shape))`.
 
     Example:
         >>> strided_slice_grad([2, 3], [0, 1], [2, 3], [1, 1], [[1, 2], [3, 4]]).numpy()
@@ -355,6 +370,7 @@ def strided_slice_grad(
                 type(shape) is type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, shape, begin, end, strides)
             )
+            and _holds(shape, dy)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +91,7 @@ class TensorScatterMin(TensorOp[T]):
     """
 
     OP_NAME = "TensorScatterMin"
+    REQUIRES = ("rank(updates) >= rank(indices) - 1",)
     SHAPES = {
         "tensor": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -172,7 +177,8 @@ class TensorScatterMin(TensorOp[T]):
             output: `T`, `*p`. The tensor, changed at the indices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> times = [9.5, 9.5, 9.5]
@@ -189,9 +195,17 @@ class TensorScatterMin(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(tensor) is type(updates) is EagerTensor
+                    type(tensor) is EagerTensor
+                    and (
+                        type(updates) is EagerTensor
+                        or type(updates) is int
+                        and -2147483648 <= updates <= 2147483647
+                        and HOLDS_INT32[datatype_enum(tensor)]
+                        or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
+                    )
                     or fit_pair(None, tensor, updates)
                 )
+                and _holds(indices, updates)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -216,6 +230,14 @@ class TensorScatterMin(TensorOp[T]):
 
 DEFAULTS = TensorScatterMin.Options()
 MERGE = TensorScatterMin.Options.merge
+
+
+def _holds(indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +286,8 @@ def tensor_scatter_min(
         output: `T`, `*p`. The tensor, changed at the indices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> times = [9.5, 9.5, 9.5]
@@ -280,9 +303,17 @@ def tensor_scatter_min(
             context[EAGER]
             and not graphs.stack
             and (
-                type(tensor) is type(updates) is EagerTensor
+                type(tensor) is EagerTensor
+                and (
+                    type(updates) is EagerTensor
+                    or type(updates) is int
+                    and -2147483648 <= updates <= 2147483647
+                    and HOLDS_INT32[datatype_enum(tensor)]
+                    or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
+                )
                 or fit_pair(None, tensor, updates)
             )
+            and _holds(indices, updates)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +94,7 @@ class TensorScatterUpdate(TensorOp[T]):
     """
 
     OP_NAME = "TensorScatterUpdate"
+    REQUIRES = ("rank(updates) >= rank(indices) - 1",)
     SHAPES = {
         "tensor": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -174,7 +179,8 @@ class TensorScatterUpdate(TensorOp[T]):
             output: `T`, `*p`. The tensor, changed at the indices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> board = [["-", "-"], ["-", "-"]]
@@ -192,9 +198,17 @@ class TensorScatterUpdate(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(tensor) is type(updates) is EagerTensor
+                    type(tensor) is EagerTensor
+                    and (
+                        type(updates) is EagerTensor
+                        or type(updates) is int
+                        and -2147483648 <= updates <= 2147483647
+                        and HOLDS_INT32[datatype_enum(tensor)]
+                        or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
+                    )
                     or fit_pair(None, tensor, updates)
                 )
+                and _holds(indices, updates)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -219,6 +233,14 @@ class TensorScatterUpdate(TensorOp[T]):
 
 DEFAULTS = TensorScatterUpdate.Options()
 MERGE = TensorScatterUpdate.Options.merge
+
+
+def _holds(indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -267,7 +289,8 @@ def tensor_scatter_update(
         output: `T`, `*p`. The tensor, changed at the indices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> board = [["-", "-"], ["-", "-"]]
@@ -284,9 +307,17 @@ def tensor_scatter_update(
             context[EAGER]
             and not graphs.stack
             and (
-                type(tensor) is type(updates) is EagerTensor
+                type(tensor) is EagerTensor
+                and (
+                    type(updates) is EagerTensor
+                    or type(updates) is int
+                    and -2147483648 <= updates <= 2147483647
+                    and HOLDS_INT32[datatype_enum(tensor)]
+                    or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
+                )
                 or fit_pair(None, tensor, updates)
             )
+            and _holds(indices, updates)
         ):
             _result = execute(
                 context[CURRENT],

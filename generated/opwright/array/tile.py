@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +78,7 @@ class Tile(TensorOp[T]):
     """
 
     OP_NAME = "Tile"
+    REQUIRES = ("memory(T, shape(input), contents(multiples))",)
     SHAPES = {
         "input": "(*x,)",
         "multiples": "(len(x),)",
@@ -119,7 +124,8 @@ class Tile(TensorOp[T]):
             output: `T`, `tile(x, multiples)`. The repetitions.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, shape(input), contents(multiples))`.
 
         Example:
             >>> tile([[1, 2], [3, 4]], [1, 2]).numpy()
@@ -140,12 +146,21 @@ class Tile(TensorOp[T]):
                     and -2147483648 <= multiples <= 2147483647
                     or fits(TInt32, multiples)
                 )
+                and _holds(input, multiples)
             ):
                 op.output = execute(context[CURRENT], "Tile", None, input, multiples)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, multiples), {}, fast_path_error)
+
+
+def _holds(input: object, multiples: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(input), sizes_of(input), contents_of(multiples))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -179,7 +194,8 @@ def tile(
         output: `T`, `tile(x, multiples)`. The repetitions.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, shape(input), contents(multiples))`.
 
     Example:
         >>> tile([[1, 2], [3, 4]], [1, 2]).numpy()
@@ -200,6 +216,7 @@ def tile(
                 and -2147483648 <= multiples <= 2147483647
                 or fits(TInt32, multiples)
             )
+            and _holds(input, multiples)
         ):
             _result = execute(context[CURRENT], "Tile", name, input, multiples)
             return _result

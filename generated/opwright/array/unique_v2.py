@@ -18,10 +18,13 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -93,6 +96,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
     """
 
     OP_NAME = "UniqueV2"
+    REQUIRES = ("elements(x) > 0 or most(shape(x)) < 2**31",)
     SHAPES = {
         "x": "(*x,)",
         "axis": "where((m,), m <= 1)",
@@ -167,7 +171,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                 `y`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(x) > 0 or most(shape(x)) < 2**31`.
 
         Example:
             >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -189,6 +194,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                     and -9223372036854775808 <= axis <= 9223372036854775807
                     or fits(TInt64, axis)
                 )
+                and _holds(x)
             ):
                 op.y, op.idx = execute(
                     context[CURRENT],
@@ -203,6 +209,14 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, axis), {"out_idx": out_idx}, fast_path_error)
+
+
+def _holds(x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648
+    except Exception:
+        return False
 
 
 @overload
@@ -262,7 +276,8 @@ def unique_v2(
             `y`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(x) > 0 or most(shape(x)) < 2**31`.
 
     Example:
         >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -284,6 +299,7 @@ def unique_v2(
                 and -9223372036854775808 <= axis <= 9223372036854775807
                 or fits(TInt64, axis)
             )
+            and _holds(x)
         ):
             _result = UniqueV2Outputs._make(
                 execute(

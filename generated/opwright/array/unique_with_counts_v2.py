@@ -20,10 +20,13 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -98,6 +101,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
     """
 
     OP_NAME = "UniqueWithCountsV2"
+    REQUIRES = ("elements(x) > 0 or most(shape(x)) < 2**31",)
     SHAPES = {
         "x": "(*x,)",
         "axis": "where((m,), m <= 1)",
@@ -177,7 +181,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
             count: `out_idx`, `_found`. How often each value of `y` is there.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(x) > 0 or most(shape(x)) < 2**31`.
 
         Example:
             >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -199,6 +204,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
                     and -9223372036854775808 <= axis <= 9223372036854775807
                     or fits(TInt64, axis)
                 )
+                and _holds(x)
             ):
                 op.y, op.idx, op.count = execute(
                     context[CURRENT],
@@ -213,6 +219,14 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, axis), {"out_idx": out_idx}, fast_path_error)
+
+
+def _holds(x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648
+    except Exception:
+        return False
 
 
 @overload
@@ -275,7 +289,8 @@ def unique_with_counts_v2(
         count_: `out_idx`, `_found`. How often each value of `y` is there.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(x) > 0 or most(shape(x)) < 2**31`.
 
     Example:
         >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -297,6 +312,7 @@ def unique_with_counts_v2(
                 and -9223372036854775808 <= axis <= 9223372036854775807
                 or fits(TInt64, axis)
             )
+            and _holds(x)
         ):
             _result = UniqueWithCountsV2Outputs._make(
                 execute(

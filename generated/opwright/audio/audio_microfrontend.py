@@ -21,9 +21,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -71,11 +73,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
     Frames of `window_size` milliseconds, each `window_step` after the one before, are
     weighted, transformed and summed by `num_channels` triangles on the mel scale. Then
-    come noise reduction, gain control (PCAN) if asked for, and a logarithm unless
-    turned off, all in integers; the state of it starts anew at each call. It gives what
-    TensorFlow Lite Micro gives on the device.
+    come noise reduction, gain control (PCAN) if `enable_pcan` is set, and a logarithm
+    unless turned off, all in integers; the state of it starts anew at each call. It
+    gives what TensorFlow Lite Micro gives on the device.
 
-    With a context, each frame has those left and right of it beside it. Mfcc is for
+    With a context, each frame is joined with those left and right of it. Mfcc is for
     computers that have floats.
 
     Gradient: declared not differentiable.
@@ -94,6 +96,15 @@ class AudioMicrofrontend(TensorOp[OutType]):
     """
 
     OP_NAME = "AudioMicrofrontend"
+    REQUIRES = (
+        "1000 <= sample_rate * window_step <= sample_rate * window_size < 2**31",
+        "num_channels >= 1",
+        "frame_stride >= 1",
+        "out_scale != 0",
+        "left_context >= 0 and right_context >= 0",
+        "0 <= lower_band_limit < upper_band_limit <= sample_rate",
+        'memory("int64", elements(audio), num_channels, left_context + right_context + 1)',
+    )
     SHAPES = {
         "audio": "(n,)",
         "filterbanks": "(_, num_channels * (1 + left_context + right_context))",
@@ -123,11 +134,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
             enable_pcan: bool. Whether gain control is on.
             pcan_strength: float. Exponent of the gain.
             pcan_offset: float. What is added to the noise before the gain is taken.
-            gain_bits: int. How many bits of the gain lie behind the point.
+            gain_bits: int. How many fractional bits the gain has.
             enable_log: bool. Whether to take logarithms.
             scale_shift: int. How far logarithms are shifted up.
-            left_context: int. How many frames before it are put beside each one.
-            right_context: int. How many frames after it are put beside each one.
+            left_context: int. How many frames before each one are joined with it.
+            right_context: int. How many frames after each one are joined with it.
             frame_stride: int. Of how many frames one comes out, above 0: 0 ends the
                 process.
             zero_padding: bool. Whether missing frames of a context are zeros instead of
@@ -330,12 +341,12 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
         Frames of `window_size` milliseconds, each `window_step` after the one before,
         are weighted, transformed and summed by `num_channels` triangles on the mel
-        scale. Then come noise reduction, gain control (PCAN) if asked for, and a
-        logarithm unless turned off, all in integers; the state of it starts anew at
-        each call. It gives what TensorFlow Lite Micro gives on the device.
+        scale. Then come noise reduction, gain control (PCAN) if `enable_pcan` is set,
+        and a logarithm unless turned off, all in integers; the state of it starts anew
+        at each call. It gives what TensorFlow Lite Micro gives on the device.
 
-        With a context, each frame has those left and right of it beside it. Mfcc is for
-        computers that have floats.
+        With a context, each frame is joined with those left and right of it. Mfcc is
+        for computers that have floats.
 
         Gradient: declared not differentiable.
 
@@ -366,14 +377,13 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 pcan_strength: float. Default 0.95. Exponent of the gain.
                 pcan_offset: float. Default 80.0. What is added to the noise before the
                     gain is taken.
-                gain_bits: int. Default 21. How many bits of the gain lie behind the
-                    point.
+                gain_bits: int. Default 21. How many fractional bits the gain has.
                 enable_log: bool. Default True. Whether to take logarithms.
                 scale_shift: int. Default 6. How far logarithms are shifted up.
-                left_context: int. Default 0. How many frames before it are put beside
-                    each one.
-                right_context: int. Default 0. How many frames after it are put beside
-                    each one.
+                left_context: int. Default 0. How many frames before each one are joined
+                    with it.
+                right_context: int. Default 0. How many frames after each one are joined
+                    with it.
                 frame_stride: int. Default 1. Of how many frames one comes out, above 0:
                     0 ends the process.
                 zero_padding: bool. Default False. Whether missing frames of a context
@@ -388,7 +398,13 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 The features of each frame, with those of its context side by side.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
+                window_step <= sample_rate * window_size < 2**31`, `num_channels >= 1`,
+                `frame_stride >= 1`, `out_scale != 0`,
+                `left_context >= 0 and right_context >= 0`,
+                `0 <= lower_band_limit < upper_band_limit <= sample_rate`,
+                `memory("int64", elements(audio), num_channels, left_context +
+                right_context + 1)`.
 
         Example:
             >>> time = np.arange(800) / 16000
@@ -406,6 +422,19 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 scope.eager
                 and not graphs.stack
                 and (type(audio) is EagerTensor or fits(TInt16, audio))
+                and _holds(
+                    audio,
+                    opts.sample_rate,
+                    opts.window_size,
+                    opts.window_step,
+                    opts.num_channels,
+                    opts.upper_band_limit,
+                    opts.lower_band_limit,
+                    opts.left_context,
+                    opts.right_context,
+                    opts.frame_stride,
+                    opts.out_scale,
+                )
             ):
                 op.filterbanks = execute(
                     context[CURRENT],
@@ -493,6 +522,40 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
 DEFAULTS = AudioMicrofrontend.Options()
 MERGE = AudioMicrofrontend.Options.merge
+
+
+def _holds(
+    audio: object,
+    sample_rate: int,
+    window_size: int,
+    window_step: int,
+    num_channels: int,
+    upper_band_limit: float,
+    lower_band_limit: float,
+    left_context: int,
+    right_context: int,
+    frame_stride: int,
+    out_scale: int,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            1000 <= sample_rate * window_step <= sample_rate * window_size < 2147483648
+            and num_channels >= 1
+            and frame_stride >= 1
+            and out_scale != 0
+            and left_context >= 0
+            and right_context >= 0
+            and 0 <= lower_band_limit < upper_band_limit <= sample_rate
+            and has_room(
+                "int64",
+                elements_of(audio),
+                num_channels,
+                left_context + right_context + 1,
+            )
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -588,11 +651,11 @@ def audio_microfrontend(
 
     Frames of `window_size` milliseconds, each `window_step` after the one before, are
     weighted, transformed and summed by `num_channels` triangles on the mel scale. Then
-    come noise reduction, gain control (PCAN) if asked for, and a logarithm unless
-    turned off, all in integers; the state of it starts anew at each call. It gives what
-    TensorFlow Lite Micro gives on the device.
+    come noise reduction, gain control (PCAN) if `enable_pcan` is set, and a logarithm
+    unless turned off, all in integers; the state of it starts anew at each call. It
+    gives what TensorFlow Lite Micro gives on the device.
 
-    With a context, each frame has those left and right of it beside it. Mfcc is for
+    With a context, each frame is joined with those left and right of it. Mfcc is for
     computers that have floats.
 
     Gradient: declared not differentiable.
@@ -622,11 +685,13 @@ def audio_microfrontend(
         pcan_strength: float. Default 0.95. Exponent of the gain.
         pcan_offset: float. Default 80.0. What is added to the noise before the gain is
             taken.
-        gain_bits: int. Default 21. How many bits of the gain lie behind the point.
+        gain_bits: int. Default 21. How many fractional bits the gain has.
         enable_log: bool. Default True. Whether to take logarithms.
         scale_shift: int. Default 6. How far logarithms are shifted up.
-        left_context: int. Default 0. How many frames before it are put beside each one.
-        right_context: int. Default 0. How many frames after it are put beside each one.
+        left_context: int. Default 0. How many frames before each one are joined with
+            it.
+        right_context: int. Default 0. How many frames after each one are joined with
+            it.
         frame_stride: int. Default 1. Of how many frames one comes out, above 0: 0 ends
             the process.
         zero_padding: bool. Default False. Whether missing frames of a context are zeros
@@ -642,7 +707,12 @@ def audio_microfrontend(
             features of each frame, with those of its context side by side.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
+            window_step <= sample_rate * window_size < 2**31`, `num_channels >= 1`,
+            `frame_stride >= 1`, `out_scale != 0`,
+            `left_context >= 0 and right_context >= 0`,
+            `0 <= lower_band_limit < upper_band_limit <= sample_rate`, `memory("int64",
+            elements(audio), num_channels, left_context + right_context + 1)`.
 
     Example:
         >>> time = np.arange(800) / 16000
@@ -659,6 +729,19 @@ def audio_microfrontend(
             context[EAGER]
             and not graphs.stack
             and (type(audio) is EagerTensor or fits(TInt16, audio))
+            and _holds(
+                audio,
+                sample_rate,
+                window_size,
+                window_step,
+                num_channels,
+                upper_band_limit,
+                lower_band_limit,
+                left_context,
+                right_context,
+                frame_stride,
+                out_scale,
+            )
         ):
             _result = execute(
                 context[CURRENT],

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never
@@ -65,6 +66,10 @@ class AudioSpectrogram(TensorOp[TFloat32]):
     """
 
     OP_NAME = "AudioSpectrogram"
+    REQUIRES = (
+        "window_size >= 0",
+        'memory("float64", 8, window_size)',
+    )
     SHAPES = {
         "input": "(n, channels)",
         "spectrogram": "(channels, max((n - window_size + stride) // stride, 0), _)",
@@ -138,7 +143,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
                 Strength of each frequency, for each channel and window.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `window_size >= 0`,
+                `memory("float64", 8, window_size)`.
 
         Example:
             >>> time = np.arange(64) / 64
@@ -153,7 +159,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(window_size):
                 op.spectrogram = execute(
                     context[CURRENT],
                     "AudioSpectrogram",
@@ -183,6 +189,14 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
 DEFAULTS = AudioSpectrogram.Options()
 MERGE = AudioSpectrogram.Options.merge
+
+
+def _holds(window_size: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return window_size >= 0 and has_room("float64", 8, window_size)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -223,7 +237,8 @@ def audio_spectrogram(
             Strength of each frequency, for each channel and window.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `window_size >= 0`,
+            `memory("float64", 8, window_size)`.
 
     Example:
         >>> time = np.arange(64) / 64
@@ -237,7 +252,7 @@ def audio_spectrogram(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(window_size):
             _result = execute(
                 context[CURRENT],
                 "AudioSpectrogram",

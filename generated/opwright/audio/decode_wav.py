@@ -56,10 +56,10 @@ class DecodeWav(Op):
 
       audio[i, c] = sample / 32768
 
-    Other encodings, other widths, and files that break off are refused. Where more
-    samples are asked for than the file has, zeros follow; where more channels are, its
-    last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
-    clips of any length fit one batch. EncodeWav writes such files.
+    Other encodings, other widths, and files that break off are refused. Where
+    `desired_samples` is more than the file has, zeros follow. Where `desired_channels`
+    is more, the last channel is repeated; where it is less, the rest is dropped, and
+    not mixed in. So clips of any length fit one batch. EncodeWav writes such files.
 
     Gradient: none registered.
 
@@ -136,10 +136,11 @@ class DecodeWav(Op):
 
           audio[i, c] = sample / 32768
 
-        Other encodings, other widths, and files that break off are refused. Where more
-        samples are asked for than the file has, zeros follow; where more channels are,
-        its last one is repeated; where fewer are, the rest is dropped, and not mixed
-        in. So clips of any length fit one batch. EncodeWav writes such files.
+        Other encodings, other widths, and files that break off are refused. Where
+        `desired_samples` is more than the file has, zeros follow. Where
+        `desired_channels` is more, the last channel is repeated; where it is less, the
+        rest is dropped, and not mixed in. So clips of any length fit one batch.
+        EncodeWav writes such files.
 
         Gradient: none registered.
 
@@ -220,10 +221,10 @@ def decode_wav(
 
       audio[i, c] = sample / 32768
 
-    Other encodings, other widths, and files that break off are refused. Where more
-    samples are asked for than the file has, zeros follow; where more channels are, its
-    last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
-    clips of any length fit one batch. EncodeWav writes such files.
+    Other encodings, other widths, and files that break off are refused. Where
+    `desired_samples` is more than the file has, zeros follow. Where `desired_channels`
+    is more, the last channel is repeated; where it is less, the rest is dropped, and
+    not mixed in. So clips of any length fit one batch. EncodeWav writes such files.
 
     Gradient: none registered.
 

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    all_finite,
     context,
     default,
     describe_missing_args,
@@ -71,6 +72,7 @@ class Mfcc(TensorOp[TFloat32]):
     """
 
     OP_NAME = "Mfcc"
+    REQUIRES = ("finite(lower_frequency_limit)",)
     SHAPES = {
         "spectrogram": "(channels, windows, bins)",
         "sample_rate": "()",
@@ -178,7 +180,8 @@ class Mfcc(TensorOp[TFloat32]):
                 each window.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `finite(lower_frequency_limit)`.
 
         Example:
             >>> time = np.arange(640) / 16000
@@ -204,6 +207,7 @@ class Mfcc(TensorOp[TFloat32]):
                     and -2147483648 <= sample_rate <= 2147483647
                     or fits(TInt32, sample_rate)
                 )
+                and _holds(opts.lower_frequency_limit)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -238,6 +242,14 @@ class Mfcc(TensorOp[TFloat32]):
 
 DEFAULTS = Mfcc.Options()
 MERGE = Mfcc.Options.merge
+
+
+def _holds(lower_frequency_limit: float) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all_finite(lower_frequency_limit)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -284,7 +296,8 @@ def mfcc(
             window.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `finite(lower_frequency_limit)`.
 
     Example:
         >>> time = np.arange(640) / 16000
@@ -309,6 +322,7 @@ def mfcc(
                 and -2147483648 <= sample_rate <= 2147483647
                 or fits(TInt32, sample_rate)
             )
+            and _holds(lower_frequency_limit)
         ):
             _result = execute(
                 context[CURRENT],

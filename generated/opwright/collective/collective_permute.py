@@ -43,8 +43,8 @@ class CollectivePermute(TensorOp[T]):
     """Sends tensors from replica to replica, in a TPU program.
 
     Each pair [a, b] sends the tensor of replica a to replica b. A replica may be at
-    most once the source and once the target; one that nobody sends to gets zeros. With
-    [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
+    most once the source and once the target; a replica that is no target gets zeros.
+    With [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
 
     The gradient goes the same ways backwards. It has kernels only in programs that XLA
     compiles.
@@ -88,8 +88,8 @@ class CollectivePermute(TensorOp[T]):
         """Sends tensors from replica to replica, in a TPU program.
 
         Each pair [a, b] sends the tensor of replica a to replica b. A replica may be at
-        most once the source and once the target; one that nobody sends to gets zeros.
-        With [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
+        most once the source and once the target; a replica that is no target gets
+        zeros. With [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
 
         The gradient goes the same ways backwards. It has kernels only in programs that
         XLA compiles.
@@ -154,8 +154,8 @@ def collective_permute(
     """Sends tensors from replica to replica, in a TPU program.
 
     Each pair [a, b] sends the tensor of replica a to replica b. A replica may be at
-    most once the source and once the target; one that nobody sends to gets zeros. With
-    [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
+    most once the source and once the target; a replica that is no target gets zeros.
+    With [0, 1], [1, 2], [2, 0] tensors go round a ring of three.
 
     The gradient goes the same ways backwards. It has kernels only in programs that XLA
     compiles.

@@ -64,8 +64,8 @@ class Case(Op):
     An index that is negative, or too large, calls the last one. Only the chosen
     function runs, and all take and return the same dtypes.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessCase is for branches without effects, which may be left out or
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessCase is for branches without effects, which may be left out or
     merged. If chooses between two. tf.switch_case makes this op.
 
     Stateful. Gradient: registered.
@@ -139,9 +139,9 @@ class Case(Op):
         An index that is negative, or too large, calls the last one. Only the chosen
         function runs, and all take and return the same dtypes.
 
-        Branches may read and write variables, and the op is run even if nobody uses its
-        outputs: StatelessCase is for branches without effects, which may be left out or
-        merged. If chooses between two. tf.switch_case makes this op.
+        Branches may read and write variables, and the op runs even if its outputs are
+        not used: StatelessCase is for branches without effects, which may be left out
+        or merged. If chooses between two. tf.switch_case makes this op.
 
         Stateful. Gradient: registered.
 
@@ -237,8 +237,8 @@ def case(
     An index that is negative, or too large, calls the last one. Only the chosen
     function runs, and all take and return the same dtypes.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessCase is for branches without effects, which may be left out or
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessCase is for branches without effects, which may be left out or
     merged. If chooses between two. tf.switch_case makes this op.
 
     Stateful. Gradient: registered.

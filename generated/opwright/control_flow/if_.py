@@ -17,9 +17,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
+    rank_of,
+    results_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,10 +71,10 @@ class If(Op):
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessIf is for branches without effects, which may be left out or
-    merged. Case chooses between more than two. tf.cond makes this op within
-    tf.function, and the runtime may lower it to Switch and Merge.
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessIf is for branches without effects, which may be left out or merged.
+    Case chooses between more than two. tf.cond makes this op within tf.function, and
+    the runtime may lower it to Switch and Merge.
 
     Stateful. Gradient: registered.
 
@@ -89,6 +92,11 @@ class If(Op):
     """
 
     OP_NAME = "If"
+    REQUIRES = (
+        'rank(cond) > 0 or Tcond in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64", "string")',
+        "results(then_branch) == len(Tout)",
+        "results(else_branch) == len(Tout)",
+    )
     SHAPES = {
         "cond": "(...,)",
         "input": "(*x[i],)",
@@ -147,8 +155,8 @@ class If(Op):
         whatever these are. Numbers may be float32, float64, or signed integers and
         uint8; a scalar of another dtype ends the process.
 
-        Branches may read and write variables, and the op is run even if nobody uses its
-        outputs: StatelessIf is for branches without effects, which may be left out or
+        Branches may read and write variables, and the op runs even if its outputs are
+        not used: StatelessIf is for branches without effects, which may be left out or
         merged. Case chooses between more than two. tf.cond makes this op within
         tf.function, and the runtime may lower it to Switch and Merge.
 
@@ -176,7 +184,10 @@ class If(Op):
                 ran returned.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond
+                in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32",
+                "float64", "string")`, `results(then_branch) == len(Tout)`,
+                `results(else_branch) == len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([2], tf.float32)
@@ -191,7 +202,11 @@ class If(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(cond, Tout, then_branch, else_branch)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "If",
@@ -227,6 +242,34 @@ DEFAULTS = If.Options()
 MERGE = If.Options.merge
 
 
+def _holds(
+    cond: object, Tout: Sequence[object], then_branch: object, else_branch: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (
+                rank_of(cond) > 0
+                or dtype_of(cond)
+                in (
+                    "bool",
+                    "int32",
+                    "int64",
+                    "int16",
+                    "int8",
+                    "uint8",
+                    "float32",
+                    "float64",
+                    "string",
+                )
+            )
+            and results_of(then_branch) == len(Tout)
+            and results_of(else_branch) == len(Tout)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def if_(
     cond: AnyOperand[Ucond],
@@ -249,10 +292,10 @@ def if_(
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Branches may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessIf is for branches without effects, which may be left out or
-    merged. Case chooses between more than two. tf.cond makes this op within
-    tf.function, and the runtime may lower it to Switch and Merge.
+    Branches may read and write variables, and the op runs even if its outputs are not
+    used: StatelessIf is for branches without effects, which may be left out or merged.
+    Case chooses between more than two. tf.cond makes this op within tf.function, and
+    the runtime may lower it to Switch and Merge.
 
     Stateful. Gradient: registered.
 
@@ -277,7 +320,10 @@ def if_(
             returned.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond in
+            ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64",
+            "string")`, `results(then_branch) == len(Tout)`,
+            `results(else_branch) == len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([2], tf.float32)
@@ -291,7 +337,11 @@ def if_(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(cond, Tout, then_branch, else_branch)
+        ):
             _result = execute(
                 context[CURRENT],
                 "If",

@@ -37,8 +37,8 @@ class LoopCondInputs(OpInputs):
 class LoopCond(TensorOp[TBool]):
     """Marks the condition of a loop.
 
-    It passes on what it gets: that it is there tells the runtime, and the gradient,
-    which Switch ops decide about another turn. See Enter for how loops are built.
+    It passes on what it gets: its presence marks, for the runtime and the gradient,
+    which Switch ops decide about another iteration. See Enter for how loops are built.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
@@ -72,8 +72,9 @@ class LoopCond(TensorOp[TBool]):
     ) -> LoopCond:
         """Marks the condition of a loop.
 
-        It passes on what it gets: that it is there tells the runtime, and the gradient,
-        which Switch ops decide about another turn. See Enter for how loops are built.
+        It passes on what it gets: its presence marks, for the runtime and the gradient,
+        which Switch ops decide about another iteration. See Enter for how loops are
+        built.
 
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers
         While; new programs use those.
@@ -119,8 +120,8 @@ def loop_cond(
 ) -> Output[TBool]:
     """Marks the condition of a loop.
 
-    It passes on what it gets: that it is there tells the runtime, and the gradient,
-    which Switch ops decide about another turn. See Enter for how loops are built.
+    It passes on what it gets: its presence marks, for the runtime and the gradient,
+    which Switch ops decide about another iteration. See Enter for how loops are built.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.

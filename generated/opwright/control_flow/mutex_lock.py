@@ -37,7 +37,7 @@ class MutexLock(TensorOp[TVariant]):
 
     The lock is free again when the output no longer lives: in a graph, when the last op
     that uses it has run, which is why ConsumeMutexLock should come after what is to be
-    protected. Who asks for a lock that the same program holds waits forever.
+    protected. A request for a lock that the same program holds waits forever.
 
     Stateful. Gradient: none registered.
 
@@ -76,7 +76,7 @@ class MutexLock(TensorOp[TVariant]):
 
         The lock is free again when the output no longer lives: in a graph, when the
         last op that uses it has run, which is why ConsumeMutexLock should come after
-        what is to be protected. Who asks for a lock that the same program holds waits
+        what is to be protected. A request for a lock that the same program holds waits
         forever.
 
         Stateful. Gradient: none registered.
@@ -125,7 +125,7 @@ def mutex_lock(
 
     The lock is free again when the output no longer lives: in a graph, when the last op
     that uses it has run, which is why ConsumeMutexLock should come after what is to be
-    protected. Who asks for a lock that the same program holds waits forever.
+    protected. A request for a lock that the same program holds waits forever.
 
     Stateful. Gradient: none registered.
 

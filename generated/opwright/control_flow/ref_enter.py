@@ -52,8 +52,8 @@ class RefEnterInputs(OpInputs, Generic[U]):
 class RefEnter(TensorOp[T]):
     """Brings a reference to a variable into a loop.
 
-    Enter for references: it tells how loops are built. References of TensorFlow 1 keep
-    pointing to their variable. Resource variables need none of this.
+    Enter for references; Enter describes how loops are built. References of TensorFlow
+    1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
 
@@ -123,8 +123,9 @@ class RefEnter(TensorOp[T]):
     ) -> RefEnter[U]:
         """Brings a reference to a variable into a loop.
 
-        Enter for references: it tells how loops are built. References of TensorFlow 1
-        keep pointing to their variable. Resource variables need none of this.
+        Enter for references; Enter describes how loops are built. References of
+        TensorFlow 1 keep pointing to their variable. Resource variables need none of
+        this.
 
         Gradient: registered.
 
@@ -205,8 +206,8 @@ def ref_enter(
 ) -> Output[U]:
     """Brings a reference to a variable into a loop.
 
-    Enter for references: it tells how loops are built. References of TensorFlow 1 keep
-    pointing to their variable. Resource variables need none of this.
+    Enter for references; Enter describes how loops are built. References of TensorFlow
+    1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
 

@@ -38,7 +38,7 @@ class RefExitInputs(OpInputs, Generic[U]):
 class RefExit(TensorOp[T]):
     """Brings a reference to a variable out of a loop.
 
-    Exit for references; Enter tells how loops are built. References of TensorFlow 1
+    Exit for references; Enter describes how loops are built. References of TensorFlow 1
     keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
@@ -74,8 +74,9 @@ class RefExit(TensorOp[T]):
     ) -> RefExit[U]:
         """Brings a reference to a variable out of a loop.
 
-        Exit for references; Enter tells how loops are built. References of TensorFlow 1
-        keep pointing to their variable. Resource variables need none of this.
+        Exit for references; Enter describes how loops are built. References of
+        TensorFlow 1 keep pointing to their variable. Resource variables need none of
+        this.
 
         Gradient: registered.
 
@@ -118,7 +119,7 @@ def ref_exit(
 ) -> Output[U]:
     """Brings a reference to a variable out of a loop.
 
-    Exit for references; Enter tells how loops are built. References of TensorFlow 1
+    Exit for references; Enter describes how loops are built. References of TensorFlow 1
     keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.

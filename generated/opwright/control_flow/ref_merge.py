@@ -56,7 +56,7 @@ class RefMerge(Op, Generic[T]):
     """Passes on the first reference that is there.
 
     Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
-    RefSwitch leaves them. Who writes to the output writes to the variable. Resource
+    RefSwitch leaves them. A write to the output is a write to the variable. Resource
     variables need none of this.
 
     Gradient: registered.
@@ -102,8 +102,8 @@ class RefMerge(Op, Generic[T]):
         """Passes on the first reference that is there.
 
         Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
-        RefSwitch leaves them. Who writes to the output writes to the variable. Resource
-        variables need none of this.
+        RefSwitch leaves them. A write to the output is a write to the variable.
+        Resource variables need none of this.
 
         Gradient: registered.
 
@@ -154,7 +154,7 @@ def ref_merge(
     """Passes on the first reference that is there.
 
     Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
-    RefSwitch leaves them. Who writes to the output writes to the variable. Resource
+    RefSwitch leaves them. A write to the output is a write to the variable. Resource
     variables need none of this.
 
     Gradient: registered.

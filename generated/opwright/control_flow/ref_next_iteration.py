@@ -38,7 +38,7 @@ class RefNextIterationInputs(OpInputs, Generic[U]):
 class RefNextIteration(TensorOp[T]):
     """Hands a reference to a variable to the next turn of a loop.
 
-    NextIteration for references; Enter tells how loops are built. References of
+    NextIteration for references; Enter describes how loops are built. References of
     TensorFlow 1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.
@@ -73,7 +73,7 @@ class RefNextIteration(TensorOp[T]):
     ) -> RefNextIteration[U]:
         """Hands a reference to a variable to the next turn of a loop.
 
-        NextIteration for references; Enter tells how loops are built. References of
+        NextIteration for references; Enter describes how loops are built. References of
         TensorFlow 1 keep pointing to their variable. Resource variables need none of
         this.
 
@@ -117,7 +117,7 @@ def ref_next_iteration(
 ) -> Output[U]:
     """Hands a reference to a variable to the next turn of a loop.
 
-    NextIteration for references; Enter tells how loops are built. References of
+    NextIteration for references; Enter describes how loops are built. References of
     TensorFlow 1 keep pointing to their variable. Resource variables need none of this.
 
     Gradient: registered.

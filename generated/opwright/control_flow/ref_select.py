@@ -52,9 +52,9 @@ class RefSelectInputs(OpInputs, Generic[U]):
 class RefSelect(TensorOp[T]):
     """Passes on one of several references to variables, by a number.
 
-    All references are there, and none is copied: who writes to the output writes to the
-    variable. An index out of range is refused. Resource variables need none of this:
-    Case chooses between their handles.
+    All references are there, and none is copied: a write to the output is a write to
+    the variable. An index out of range is refused. Resource variables need none of
+    this: Case chooses between their handles.
 
     Gradient: none registered.
 
@@ -95,9 +95,9 @@ class RefSelect(TensorOp[T]):
     ) -> RefSelect[U]:
         """Passes on one of several references to variables, by a number.
 
-        All references are there, and none is copied: who writes to the output writes to
-        the variable. An index out of range is refused. Resource variables need none of
-        this: Case chooses between their handles.
+        All references are there, and none is copied: a write to the output is a write
+        to the variable. An index out of range is refused. Resource variables need none
+        of this: Case chooses between their handles.
 
         Gradient: none registered.
 
@@ -154,9 +154,9 @@ def ref_select(
 ) -> Output[U]:
     """Passes on one of several references to variables, by a number.
 
-    All references are there, and none is copied: who writes to the output writes to the
-    variable. An index out of range is refused. Resource variables need none of this:
-    Case chooses between their handles.
+    All references are there, and none is copied: a write to the output is a write to
+    the variable. An index out of range is refused. Resource variables need none of
+    this: Case chooses between their handles.
 
     Gradient: none registered.
 

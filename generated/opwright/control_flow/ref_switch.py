@@ -56,8 +56,8 @@ class RefSwitchOutputs(NamedTuple, Generic[T]):
 class RefSwitch(Op, Generic[T]):
     """Sends a reference to a variable to one of two outputs.
 
-    Switch for the references of TensorFlow 1: the tensor is not copied, and who writes
-    to the output writes to the variable. It may be one that was never written. The
+    Switch for the references of TensorFlow 1: the tensor is not copied, and a write to
+    the output is a write to the variable. It may be one that was never written. The
     other output is dead. Resource variables need none of this, as their handles are
     plain tensors.
 
@@ -103,10 +103,10 @@ class RefSwitch(Op, Generic[T]):
     ) -> RefSwitch[U]:
         """Sends a reference to a variable to one of two outputs.
 
-        Switch for the references of TensorFlow 1: the tensor is not copied, and who
-        writes to the output writes to the variable. It may be one that was never
-        written. The other output is dead. Resource variables need none of this, as
-        their handles are plain tensors.
+        Switch for the references of TensorFlow 1: the tensor is not copied, and a write
+        to the output is a write to the variable. It may be one that was never written.
+        The other output is dead. Resource variables need none of this, as their handles
+        are plain tensors.
 
         Takes uninitialized variables. Gradient: registered.
 
@@ -161,8 +161,8 @@ def ref_switch(
 ) -> RefSwitchOutputs[U]:
     """Sends a reference to a variable to one of two outputs.
 
-    Switch for the references of TensorFlow 1: the tensor is not copied, and who writes
-    to the output writes to the variable. It may be one that was never written. The
+    Switch for the references of TensorFlow 1: the tensor is not copied, and a write to
+    the output is a write to the variable. It may be one that was never written. The
     other output is dead. Resource variables need none of this, as their handles are
     plain tensors.
 

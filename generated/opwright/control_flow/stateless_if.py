@@ -17,9 +17,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
+    rank_of,
+    results_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +91,11 @@ class StatelessIf(Op):
     """
 
     OP_NAME = "StatelessIf"
+    REQUIRES = (
+        'rank(cond) > 0 or Tcond in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64", "string")',
+        "results(then_branch) == len(Tout)",
+        "results(else_branch) == len(Tout)",
+    )
     SHAPES = {
         "cond": "(...,)",
         "input": "(*x[i],)",
@@ -175,7 +183,10 @@ class StatelessIf(Op):
                 ran returned.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond
+                in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32",
+                "float64", "string")`, `results(then_branch) == len(Tout)`,
+                `results(else_branch) == len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([2], tf.float32)
@@ -190,7 +201,11 @@ class StatelessIf(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(cond, Tout, then_branch, else_branch)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessIf",
@@ -224,6 +239,34 @@ class StatelessIf(Op):
 
 DEFAULTS = StatelessIf.Options()
 MERGE = StatelessIf.Options.merge
+
+
+def _holds(
+    cond: object, Tout: Sequence[object], then_branch: object, else_branch: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (
+                rank_of(cond) > 0
+                or dtype_of(cond)
+                in (
+                    "bool",
+                    "int32",
+                    "int64",
+                    "int16",
+                    "int8",
+                    "uint8",
+                    "float32",
+                    "float64",
+                    "string",
+                )
+            )
+            and results_of(then_branch) == len(Tout)
+            and results_of(else_branch) == len(Tout)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -275,7 +318,10 @@ def stateless_if(
             returned.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond in
+            ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64",
+            "string")`, `results(then_branch) == len(Tout)`,
+            `results(else_branch) == len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([2], tf.float32)
@@ -289,7 +335,11 @@ def stateless_if(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(cond, Tout, then_branch, else_branch)
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessIf",

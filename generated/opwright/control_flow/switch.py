@@ -57,7 +57,7 @@ class Switch(Op, Generic[T]):
     """Sends a tensor to one of two outputs.
 
     The other output is dead: ops that need it do not run, and are dead too, up to a
-    Merge. A dead tensor that is asked for is refused; eagerly it is empty instead.
+    Merge. Fetching a dead tensor is refused; eagerly it is empty instead.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. Select chooses between two tensors that are both
@@ -105,7 +105,7 @@ class Switch(Op, Generic[T]):
         """Sends a tensor to one of two outputs.
 
         The other output is dead: ops that need it do not run, and are dead too, up to a
-        Merge. A dead tensor that is asked for is refused; eagerly it is empty instead.
+        Merge. Fetching a dead tensor is refused; eagerly it is empty instead.
 
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If
         and While; new programs use those. Select chooses between two tensors that are
@@ -164,7 +164,7 @@ def switch(
     """Sends a tensor to one of two outputs.
 
     The other output is dead: ops that need it do not run, and are dead too, up to a
-    Merge. A dead tensor that is asked for is refused; eagerly it is empty instead.
+    Merge. Fetching a dead tensor is refused; eagerly it is empty instead.
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. Select chooses between two tensors that are both

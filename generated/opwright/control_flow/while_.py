@@ -63,8 +63,8 @@ class While(Op):
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Functions may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessWhile is for functions without effects, which may be left out or
+    Functions may read and write variables, and the op runs even if its outputs are not
+    used: StatelessWhile is for functions without effects, which may be left out or
     merged. For counts. tf.while_loop makes this op within tf.function.
 
     Stateful. Gradient: registered.
@@ -148,9 +148,9 @@ class While(Op):
         elements, whatever these are. Numbers may be float32, float64, or signed
         integers and uint8; a scalar of another dtype ends the process.
 
-        Functions may read and write variables, and the op is run even if nobody uses
-        its outputs: StatelessWhile is for functions without effects, which may be left
-        out or merged. For counts. tf.while_loop makes this op within tf.function.
+        Functions may read and write variables, and the op runs even if its outputs are
+        not used: StatelessWhile is for functions without effects, which may be left out
+        or merged. For counts. tf.while_loop makes this op within tf.function.
 
         Stateful. Gradient: registered.
 
@@ -246,8 +246,8 @@ def while_(
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
     of another dtype ends the process.
 
-    Functions may read and write variables, and the op is run even if nobody uses its
-    outputs: StatelessWhile is for functions without effects, which may be left out or
+    Functions may read and write variables, and the op runs even if its outputs are not
+    used: StatelessWhile is for functions without effects, which may be left out or
     merged. For counts. tf.while_loop makes this op within tf.function.
 
     Stateful. Gradient: registered.

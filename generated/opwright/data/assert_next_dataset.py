@@ -55,7 +55,8 @@ class AssertNextDataset(TensorOp[TVariant]):
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     Gradient: none registered.
 
@@ -100,8 +101,8 @@ class AssertNextDataset(TensorOp[TVariant]):
 
         Elements are passed on. When an iterator is made, the transformations after this
         one, as far as `transformations` names any, must have these names, or that
-        fails. It shows in tests what tf.data's rewriting did; AssertPrevDataset looks
-        the other way.
+        fails. It shows in tests what tf.data's rewriting did; AssertPrevDataset checks
+        the transformations before it.
 
         Gradient: none registered.
 
@@ -174,7 +175,8 @@ def assert_next_dataset(
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     Gradient: none registered.
 

@@ -56,7 +56,7 @@ class AssertPrevDataset(TensorOp[TVariant]):
     Elements are passed on. When an iterator is made, the transformations before this
     one, from the nearest, are compared with `transformations`: each names an op and, if
     wanted, attrs and their values. Others than these make that fail. It shows in tests
-    what tf.data's rewriting did; AssertNextDataset looks the other way.
+    what tf.data's rewriting did; AssertNextDataset checks the transformations after it.
 
     Gradient: none registered.
 
@@ -102,8 +102,8 @@ class AssertPrevDataset(TensorOp[TVariant]):
         Elements are passed on. When an iterator is made, the transformations before
         this one, from the nearest, are compared with `transformations`: each names an
         op and, if wanted, attrs and their values. Others than these make that fail. It
-        shows in tests what tf.data's rewriting did; AssertNextDataset looks the other
-        way.
+        shows in tests what tf.data's rewriting did; AssertNextDataset checks the
+        transformations after it.
 
         Gradient: none registered.
 
@@ -176,7 +176,7 @@ def assert_prev_dataset(
     Elements are passed on. When an iterator is made, the transformations before this
     one, from the nearest, are compared with `transformations`: each names an op and, if
     wanted, attrs and their values. Others than these make that fail. It shows in tests
-    what tf.data's rewriting did; AssertNextDataset looks the other way.
+    what tf.data's rewriting did; AssertNextDataset checks the transformations after it.
 
     Gradient: none registered.
 

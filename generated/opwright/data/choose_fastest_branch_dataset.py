@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -92,6 +93,11 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ChooseFastestBranchDataset"
+    REQUIRES = (
+        "least(other_arguments_lengths) >= 0",
+        "sum(other_arguments_lengths) == len(other_arguments)",
+        "len(other_arguments_lengths) == len(branches)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "ratio_numerator": "()",
@@ -166,7 +172,10 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(other_arguments_lengths) >= 0`,
+                `sum(other_arguments_lengths) == len(other_arguments)`,
+                `len(other_arguments_lengths) == len(branches)`.
 
         Example:
             >>> spec, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -197,6 +206,7 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= ratio_denominator <= 9223372036854775807
                     or fits(TInt64, ratio_denominator)
                 )
+                and _holds(other_arguments, branches, other_arguments_lengths)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -232,6 +242,22 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    other_arguments: object,
+    branches: Sequence[object],
+    other_arguments_lengths: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(other_arguments_lengths) >= 0
+            and sum(other_arguments_lengths) == len(tensors_of(other_arguments))
+            and len(other_arguments_lengths) == len(branches)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -291,7 +317,10 @@ def choose_fastest_branch_dataset(
         handle: variant, `scalar`. The data set of results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `least(other_arguments_lengths) >= 0`,
+            `sum(other_arguments_lengths) == len(other_arguments)`,
+            `len(other_arguments_lengths) == len(branches)`.
 
     Example:
         >>> spec, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -322,6 +351,7 @@ def choose_fastest_branch_dataset(
                 and -9223372036854775808 <= ratio_denominator <= 9223372036854775807
                 or fits(TInt64, ratio_denominator)
             )
+            and _holds(other_arguments, branches, other_arguments_lengths)
         ):
             _result = execute(
                 context[CURRENT],

@@ -41,8 +41,8 @@ class DatasetCardinality(TensorOp[TInt64]):
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     Gradient: none registered.
 
@@ -105,8 +105,8 @@ class DatasetCardinality(TensorOp[TInt64]):
 
         Nothing is read: the number follows from the steps of the data set. -1 stands
         for no end, as after an endless repetition, and -2 for a number that is not
-        known, as after FilterDataset or for files. AssertCardinalityDataset says it
-        where the program knows.
+        known, as after FilterDataset or for files. AssertCardinalityDataset states it
+        where the program knows it.
 
         Gradient: none registered.
 
@@ -175,8 +175,8 @@ def dataset_cardinality(
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     Gradient: none registered.
 

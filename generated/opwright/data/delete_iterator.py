@@ -88,8 +88,8 @@ class DeleteIterator(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource, `scalar`. Handle of the iterator.
-            deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; nothing
-                looks at it.
+            deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; it is not
+                read.
 
         Raises:
             OpError: the op refuses an argument.
@@ -133,8 +133,8 @@ def delete_iterator(
 
     Args:
         handle: resource, `scalar`. Handle of the iterator.
-        deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; nothing looks
-            at it.
+        deleter: variant, `scalar`. The `deleter` of AnonymousIteratorV2; it is not
+            read.
         name: what the op is called in a graph.
 
     Raises:

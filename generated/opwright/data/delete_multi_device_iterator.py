@@ -103,7 +103,7 @@ class DeleteMultiDeviceIterator(Op):
             iterators: list of `N` tensors, each resource, `...`. Handles of iterators
                 on the devices that read from it.
             deleter: variant, `scalar`. The `deleter` of AnonymousMultiDeviceIterator;
-                nothing looks at it.
+                it is not read.
 
         Raises:
             OpError: the op refuses an argument.
@@ -162,8 +162,8 @@ def delete_multi_device_iterator(
         multi_device_iterator: resource, `scalar`. Handle of the iterator.
         iterators: list of `N` tensors, each resource, `...`. Handles of iterators on
             the devices that read from it.
-        deleter: variant, `scalar`. The `deleter` of AnonymousMultiDeviceIterator;
-            nothing looks at it.
+        deleter: variant, `scalar`. The `deleter` of AnonymousMultiDeviceIterator; it is
+            not read.
         name: what the op is called in a graph.
 
     Raises:

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never
 
@@ -59,6 +60,7 @@ class DeserializeIterator(Op):
     """
 
     OP_NAME = "DeserializeIterator"
+    REQUIRES = ("rank(serialized) == 1",)
     SHAPES = {
         "resource_handle": "()",
         "serialized": "(n,)",
@@ -96,7 +98,7 @@ class DeserializeIterator(Op):
             serialized: variant, `n`. What SerializeIterator gave.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(serialized) == 1`.
 
         Example:
             >>> numbers = iter(tf.data.Dataset.range(7, 12))
@@ -111,7 +113,7 @@ class DeserializeIterator(Op):
         op: DeserializeIterator = new(DeserializeIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(serialized):
                 execute(
                     context[CURRENT],
                     "DeserializeIterator",
@@ -123,6 +125,14 @@ class DeserializeIterator(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource_handle, serialized), {}, fast_path_error)
+
+
+def _holds(serialized: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(serialized) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -152,7 +162,7 @@ def deserialize_iterator(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(serialized) == 1`.
 
     Example:
         >>> numbers = iter(tf.data.Dataset.range(7, 12))
@@ -167,7 +177,7 @@ def deserialize_iterator(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(serialized):
             _result = execute(
                 context[CURRENT],
                 "DeserializeIterator",

@@ -36,7 +36,7 @@ class DummyIterationCounter(TensorOp[TResource]):
     """Makes the counter that data sets of tf.data service ask for.
 
     DataServiceDatasetV4 and its older forms take such a handle, by which iterators of
-    one data set would agree on how often they have begun. It holds nothing to look at.
+    one data set would agree on how often they have begun. It holds no data.
 
     Stateful. Gradient: none registered.
 
@@ -68,8 +68,7 @@ class DummyIterationCounter(TensorOp[TResource]):
         """Makes the counter that data sets of tf.data service ask for.
 
         DataServiceDatasetV4 and its older forms take such a handle, by which iterators
-        of one data set would agree on how often they have begun. It holds nothing to
-        look at.
+        of one data set would agree on how often they have begun. It holds no data.
 
         Stateful. Gradient: none registered.
 
@@ -109,7 +108,7 @@ def dummy_iteration_counter(
     """Makes the counter that data sets of tf.data service ask for.
 
     DataServiceDatasetV4 and its older forms take such a handle, by which iterators of
-    one data set would agree on how often they have begun. It holds nothing to look at.
+    one data set would agree on how often they have begun. It holds no data.
 
     Stateful. Gradient: none registered.
 

@@ -33,15 +33,14 @@ class DummyMemoryCacheInputs(OpInputs):
 class DummyMemoryCache(TensorOp[TResource]):
     """Gives a handle that stands for no cache in particular.
 
-    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. There is
-    nothing behind the handle and nothing to delete. AnonymousMemoryCache makes a true
-    one.
+    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. The
+    handle stands for no cache, and there is nothing to delete. AnonymousMemoryCache
+    makes a true one.
 
     Stateful. Gradient: none registered.
 
     Attributes:
-        handle: resource, `scalar`. A handle for CacheDatasetV2 without a cache behind
-            it.
+        handle: resource, `scalar`. A handle for CacheDatasetV2, without a cache.
 
     Example:
         >>> dummy = dummy_memory_cache()
@@ -67,8 +66,8 @@ class DummyMemoryCache(TensorOp[TResource]):
     def create(scope: Scope, *_surplus: Never, **_unknown: Never) -> DummyMemoryCache:
         """Gives a handle that stands for no cache in particular.
 
-        CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does.
-        There is nothing behind the handle and nothing to delete. AnonymousMemoryCache
+        CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. The
+        handle stands for no cache, and there is nothing to delete. AnonymousMemoryCache
         makes a true one.
 
         Stateful. Gradient: none registered.
@@ -79,8 +78,7 @@ class DummyMemoryCache(TensorOp[TResource]):
             scope: graph, name, device and control dependencies of the op.
 
         Returns:
-            handle: resource, `scalar`. A handle for CacheDatasetV2 without a cache
-                behind it.
+            handle: resource, `scalar`. A handle for CacheDatasetV2, without a cache.
 
         Raises:
             OpError: the op refuses an argument.
@@ -111,9 +109,9 @@ def dummy_memory_cache(
 ) -> Output[TResource]:
     """Gives a handle that stands for no cache in particular.
 
-    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. There is
-    nothing behind the handle and nothing to delete. AnonymousMemoryCache makes a true
-    one.
+    CacheDatasetV2 that gets it makes a cache of its own, as CacheDataset does. The
+    handle stands for no cache, and there is nothing to delete. AnonymousMemoryCache
+    makes a true one.
 
     Stateful. Gradient: none registered.
 
@@ -123,8 +121,7 @@ def dummy_memory_cache(
         name: what the op is called in a graph.
 
     Returns:
-        handle: resource, `scalar`. A handle for CacheDatasetV2 without a cache behind
-            it.
+        handle: resource, `scalar`. A handle for CacheDatasetV2, without a cache.
 
     Raises:
         OpError: the op refuses an argument.

@@ -57,8 +57,7 @@ class GetElementAtIndex(Op):
     The data set has to allow random access: RangeDataset, TensorSliceDataset,
     ListDataset, and maps, batches, concatenations and others of such do; FilterDataset
     and files, for example, do not, and are refused. So are those without an end, or
-    whose number of elements nobody knows, and a place below 0 or at or after that
-    number.
+    whose number of elements is unknown, and a place below 0 or at or after that number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
 
@@ -104,7 +103,7 @@ class GetElementAtIndex(Op):
         The data set has to allow random access: RangeDataset, TensorSliceDataset,
         ListDataset, and maps, batches, concatenations and others of such do;
         FilterDataset and files, for example, do not, and are refused. So are those
-        without an end, or whose number of elements nobody knows, and a place below 0 or
+        without an end, or whose number of elements is unknown, and a place below 0 or
         at or after that number.
 
         Elements are made on the spot; to read all, an iterator is quicker.
@@ -187,8 +186,7 @@ def get_element_at_index(
     The data set has to allow random access: RangeDataset, TensorSliceDataset,
     ListDataset, and maps, batches, concatenations and others of such do; FilterDataset
     and files, for example, do not, and are refused. So are those without an end, or
-    whose number of elements nobody knows, and a place below 0 or at or after that
-    number.
+    whose number of elements is unknown, and a place below 0 or at or after that number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
 

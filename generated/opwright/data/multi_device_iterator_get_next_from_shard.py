@@ -20,10 +20,12 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +86,10 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     """
 
     OP_NAME = "MultiDeviceIteratorGetNextFromShard"
+    REQUIRES = (
+        "elements(shard_num, incarnation_id) == 1",
+        "value(shard_num) >= 0",
+    )
     SHAPES = {
         "multi_device_iterator": "()",
         "shard_num": "()",
@@ -137,7 +143,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
                 components of the element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`.
 
         Example:
             >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -172,6 +179,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
                     and -9223372036854775808 <= incarnation_id <= 9223372036854775807
                     or fits(TInt64, incarnation_id)
                 )
+                and _holds(shard_num, incarnation_id)
             ):
                 op.components = execute(
                     context[CURRENT],
@@ -194,6 +202,18 @@ class MultiDeviceIteratorGetNextFromShard(Op):
             {"output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(shard_num: object, incarnation_id: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(shard_num) == 1
+            and elements_of(incarnation_id) == 1
+            and value_of(shard_num) >= 0
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -234,7 +254,8 @@ def multi_device_iterator_get_next_from_shard(
             components of the element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -265,6 +286,7 @@ def multi_device_iterator_get_next_from_shard(
                 and -9223372036854775808 <= incarnation_id <= 9223372036854775807
                 or fits(TInt64, incarnation_id)
             )
+            and _holds(shard_num, incarnation_id)
         ):
             _result = execute(
                 context[CURRENT],

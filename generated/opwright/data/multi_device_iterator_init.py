@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -47,9 +48,9 @@ class MultiDeviceIteratorInitInputs(OpInputs):
 class MultiDeviceIteratorInit(TensorOp[TInt64]):
     """Gives an iterator over several devices a data set, and starts it.
 
-    Reading ahead begins, up to `max_buffer_size` elements for each shard. What comes
-    out is a number for this run, which reads of it have to give: those with the number
-    of an earlier run fail, so that nobody mixes up two.
+    Reading ahead begins, up to `max_buffer_size` elements for each shard. The output is
+    the number of this run, which its reads have to give. A read with the number of an
+    earlier run fails, so that two runs are not mixed up.
 
     Stateful. Gradient: none registered.
 
@@ -66,6 +67,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
     """
 
     OP_NAME = "MultiDeviceIteratorInit"
+    REQUIRES = ("elements(max_buffer_size) == 1",)
     SHAPES = {
         "dataset": "()",
         "multi_device_iterator": "()",
@@ -91,9 +93,9 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
     ) -> MultiDeviceIteratorInit:
         """Gives an iterator over several devices a data set, and starts it.
 
-        Reading ahead begins, up to `max_buffer_size` elements for each shard. What
-        comes out is a number for this run, which reads of it have to give: those with
-        the number of an earlier run fail, so that nobody mixes up two.
+        Reading ahead begins, up to `max_buffer_size` elements for each shard. The
+        output is the number of this run, which its reads have to give. A read with the
+        number of an earlier run fails, so that two runs are not mixed up.
 
         Stateful. Gradient: none registered.
 
@@ -111,7 +113,8 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
                 2, and so on.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(max_buffer_size) == 1`.
 
         Example:
             >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -134,6 +137,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
                     and -9223372036854775808 <= max_buffer_size <= 9223372036854775807
                     or fits(TInt64, max_buffer_size)
                 )
+                and _holds(max_buffer_size)
             ):
                 op.incarnation_id = execute(
                     context[CURRENT],
@@ -154,6 +158,14 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         )
 
 
+def _holds(max_buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(max_buffer_size) == 1
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def multi_device_iterator_init(
     dataset: TensorOperand[TVariant],
@@ -165,9 +177,9 @@ def multi_device_iterator_init(
 ) -> Output[TInt64]:
     """Gives an iterator over several devices a data set, and starts it.
 
-    Reading ahead begins, up to `max_buffer_size` elements for each shard. What comes
-    out is a number for this run, which reads of it have to give: those with the number
-    of an earlier run fail, so that nobody mixes up two.
+    Reading ahead begins, up to `max_buffer_size` elements for each shard. The output is
+    the number of this run, which its reads have to give. A read with the number of an
+    earlier run fails, so that two runs are not mixed up.
 
     Stateful. Gradient: none registered.
 
@@ -185,7 +197,8 @@ def multi_device_iterator_init(
             and so on.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(max_buffer_size) == 1`.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -208,6 +221,7 @@ def multi_device_iterator_init(
                 and -9223372036854775808 <= max_buffer_size <= 9223372036854775807
                 or fits(TInt64, max_buffer_size)
             )
+            and _holds(max_buffer_size)
         ):
             _result = execute(
                 context[CURRENT],

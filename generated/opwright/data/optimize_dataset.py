@@ -57,8 +57,8 @@ class OptimizeDataset(TensorOp[TVariant]):
     """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
     It applies the rewrites that `optimizations` names to the graph of `input_dataset`,
-    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
-    name that is no rewrite is passed over, without an error; a setting that is not in
+    as OptimizeDatasetV2 does, which distinguishes those that are wanted from defaults.
+    A name that is no rewrite is passed over, without an error; a setting that is not in
     three parts is refused.
 
     Gradient: none registered.
@@ -127,9 +127,9 @@ class OptimizeDataset(TensorOp[TVariant]):
         """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
         It applies the rewrites that `optimizations` names to the graph of
-        `input_dataset`, as OptimizeDatasetV2 does, which can tell those that are wanted
-        from defaults. A name that is no rewrite is passed over, without an error; a
-        setting that is not in three parts is refused.
+        `input_dataset`, as OptimizeDatasetV2 does, which distinguishes those that are
+        wanted from defaults. A name that is no rewrite is passed over, without an
+        error; a setting that is not in three parts is refused.
 
         Gradient: none registered.
 
@@ -215,8 +215,8 @@ def optimize_dataset(
     """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
     It applies the rewrites that `optimizations` names to the graph of `input_dataset`,
-    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
-    name that is no rewrite is passed over, without an error; a setting that is not in
+    as OptimizeDatasetV2 does, which distinguishes those that are wanted from defaults.
+    A name that is no rewrite is passed over, without an error; a setting that is not in
     three parts is refused.
 
     Gradient: none registered.

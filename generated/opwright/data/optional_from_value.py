@@ -39,7 +39,7 @@ class OptionalFromValue(TensorOp[TVariant]):
     """Puts tensors into an optional.
 
     An optional is a variant scalar that holds a value, of one or several components, or
-    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
+    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue read it.
     IteratorGetNextAsOptional gives one for each element.
 
     Gradient: registered.
@@ -81,8 +81,7 @@ class OptionalFromValue(TensorOp[TVariant]):
 
         An optional is a variant scalar that holds a value, of one or several
         components, or none, as OptionalNone makes it. OptionalHasValue and
-        OptionalGetValue look inside. IteratorGetNextAsOptional gives one for each
-        element.
+        OptionalGetValue read it. IteratorGetNextAsOptional gives one for each element.
 
         Gradient: registered.
 
@@ -131,7 +130,7 @@ def optional_from_value(
     """Puts tensors into an optional.
 
     An optional is a variant scalar that holds a value, of one or several components, or
-    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
+    none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue read it.
     IteratorGetNextAsOptional gives one for each element.
 
     Gradient: registered.

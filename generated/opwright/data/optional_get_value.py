@@ -50,8 +50,8 @@ class OptionalGetValue(Op):
     """Takes the value out of an optional.
 
     An optional without a value is refused, as are another number of components, other
-    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue tells
-    before.
+    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue checks
+    first.
 
     Gradient: registered.
 
@@ -92,7 +92,7 @@ class OptionalGetValue(Op):
 
         An optional without a value is refused, as are another number of components,
         other dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue
-        tells before.
+        checks first.
 
         Gradient: registered.
 
@@ -157,8 +157,8 @@ def optional_get_value(
     """Takes the value out of an optional.
 
     An optional without a value is refused, as are another number of components, other
-    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue tells
-    before.
+    dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue checks
+    first.
 
     Gradient: registered.
 

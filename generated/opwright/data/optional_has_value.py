@@ -81,7 +81,7 @@ class OptionalHasValue(TensorOp[TBool]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            optional: variant, `scalar`. The variant to look into.
+            optional: variant, `scalar`. The variant to test.
 
         Returns:
             has_value: bool, `scalar`. Whether there is a value.
@@ -127,7 +127,7 @@ def optional_has_value(
     `OptionalHasValue.create` in the current scope.
 
     Args:
-        optional: variant, `scalar`. The variant to look into.
+        optional: variant, `scalar`. The variant to test.
         name: what the op is called in a graph.
 
     Returns:

@@ -77,9 +77,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
     own, and data sets that come next are opened ahead.
 
     If `deterministic` is "false", data sets that have elements ready do not wait for
-    slow ones. This is what tf.data.Dataset.interleave uses when it is told a number of
-    calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements are,
-    too.
+    slow ones. tf.data.Dataset.interleave uses this op when it gets a number of calls. A
+    number above a fixed `cycle_length` is refused; buffers of 0 elements are, too.
 
     Gradient: none registered.
 
@@ -170,9 +169,9 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
         of their own, and data sets that come next are opened ahead.
 
         If `deterministic` is "false", data sets that have elements ready do not wait
-        for slow ones. This is what tf.data.Dataset.interleave uses when it is told a
-        number of calls. A number above a fixed `cycle_length` is refused; buffers of 0
-        elements are, too.
+        for slow ones. tf.data.Dataset.interleave uses this op when it gets a number of
+        calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements
+        are, too.
 
         Gradient: none registered.
 
@@ -346,9 +345,8 @@ def parallel_interleave_dataset_v4(
     own, and data sets that come next are opened ahead.
 
     If `deterministic` is "false", data sets that have elements ready do not wait for
-    slow ones. This is what tf.data.Dataset.interleave uses when it is told a number of
-    calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements are,
-    too.
+    slow ones. tf.data.Dataset.interleave uses this op when it gets a number of calls. A
+    number above a fixed `cycle_length` is refused; buffers of 0 elements are, too.
 
     Gradient: none registered.
 

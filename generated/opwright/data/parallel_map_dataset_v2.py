@@ -74,9 +74,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
     and results come in that order, unless `deterministic` is "false": then a result may
     overtake one that takes longer.
 
-    This is what tf.data.Dataset.map uses when it is told a number of calls. Memory
-    grows with the number: that many elements are on their way at once. 0 calls are
-    refused.
+    tf.data.Dataset.map uses this op when it gets a number of calls. Memory grows with
+    the number: that many elements are on their way at once. 0 calls are refused.
 
     Gradient: none registered.
 
@@ -192,8 +191,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
         the elements and results come in that order, unless `deterministic` is "false":
         then a result may overtake one that takes longer.
 
-        This is what tf.data.Dataset.map uses when it is told a number of calls. Memory
-        grows with the number: that many elements are on their way at once. 0 calls are
+        tf.data.Dataset.map uses this op when it gets a number of calls. Memory grows
+        with the number: that many elements are on their way at once. 0 calls are
         refused.
 
         Gradient: none registered.
@@ -333,9 +332,8 @@ def parallel_map_dataset_v2(
     and results come in that order, unless `deterministic` is "false": then a result may
     overtake one that takes longer.
 
-    This is what tf.data.Dataset.map uses when it is told a number of calls. Memory
-    grows with the number: that many elements are on their way at once. 0 calls are
-    refused.
+    tf.data.Dataset.map uses this op when it gets a number of calls. Memory grows with
+    the number: that many elements are on their way at once. 0 calls are refused.
 
     Gradient: none registered.
 

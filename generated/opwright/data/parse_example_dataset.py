@@ -27,6 +27,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    shapes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -97,6 +99,11 @@ class ParseExampleDataset(TensorOp[TVariant]):
     TRUNCATED = {
         "num_parallel_calls": "int32",
     }
+    REQUIRES = (
+        "len(dense_shapes) == len(dense_keys)",
+        "len(Tdense) == len(dense_keys)",
+        "len(sparse_types) == len(sparse_keys)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "num_parallel_calls": "()",
@@ -226,7 +233,10 @@ class ParseExampleDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of parsed batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(dense_shapes) == len(dense_keys)`,
+                `len(Tdense) == len(dense_keys)`,
+                `len(sparse_types) == len(sparse_keys)`.
 
         Example:
             >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -251,6 +261,9 @@ class ParseExampleDataset(TensorOp[TVariant]):
                     or type(num_parallel_calls) is int
                     and -2147483648 <= num_parallel_calls <= 2147483647
                     or fits(TInt32, num_parallel_calls)
+                )
+                and _holds(
+                    dense_defaults, sparse_keys, dense_keys, sparse_types, dense_shapes
                 )
             ):
                 op.handle = execute(
@@ -305,6 +318,24 @@ class ParseExampleDataset(TensorOp[TVariant]):
 
 DEFAULTS = ParseExampleDataset.Options()
 MERGE = ParseExampleDataset.Options.merge
+
+
+def _holds(
+    dense_defaults: object,
+    sparse_keys: Sequence[object],
+    dense_keys: Sequence[object],
+    sparse_types: Sequence[object],
+    dense_shapes: Sequence[object],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len(dense_shapes) == len(dense_keys)
+            and len(tensors_of(dense_defaults)) == len(dense_keys)
+            and len(sparse_types) == len(sparse_keys)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -369,7 +400,9 @@ def parse_example_dataset(
         handle: variant, `scalar`. The data set of parsed batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(dense_shapes) == len(dense_keys)`, `len(Tdense) == len(dense_keys)`,
+            `len(sparse_types) == len(sparse_keys)`.
 
     Example:
         >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -393,6 +426,9 @@ def parse_example_dataset(
                 or type(num_parallel_calls) is int
                 and -2147483648 <= num_parallel_calls <= 2147483647
                 or fits(TInt32, num_parallel_calls)
+            )
+            and _holds(
+                dense_defaults, sparse_keys, dense_keys, sparse_types, dense_shapes
             )
         ):
             _result = execute(

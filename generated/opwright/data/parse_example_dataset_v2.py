@@ -24,6 +24,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    shapes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -99,6 +101,11 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
     TRUNCATED = {
         "num_parallel_calls": "int32",
     }
+    REQUIRES = (
+        "len(dense_shapes) == len(dense_keys)",
+        "len(Tdense) == len(dense_keys)",
+        "len(sparse_types) == len(sparse_keys)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "num_parallel_calls": "()",
@@ -236,7 +243,10 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of parsed batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(dense_shapes) == len(dense_keys)`,
+                `len(Tdense) == len(dense_keys)`,
+                `len(sparse_types) == len(sparse_keys)`.
 
         Example:
             >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -261,6 +271,9 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
                     or type(num_parallel_calls) is int
                     and -2147483648 <= num_parallel_calls <= 2147483647
                     or fits(TInt32, num_parallel_calls)
+                )
+                and _holds(
+                    dense_defaults, sparse_keys, dense_keys, sparse_types, dense_shapes
                 )
             ):
                 op.handle = execute(
@@ -315,6 +328,24 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = ParseExampleDatasetV2.Options()
 MERGE = ParseExampleDatasetV2.Options.merge
+
+
+def _holds(
+    dense_defaults: object,
+    sparse_keys: Sequence[object],
+    dense_keys: Sequence[object],
+    sparse_types: Sequence[object],
+    dense_shapes: Sequence[object],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len(dense_shapes) == len(dense_keys)
+            and len(tensors_of(dense_defaults)) == len(dense_keys)
+            and len(sparse_types) == len(sparse_keys)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -385,7 +416,9 @@ def parse_example_dataset_v2(
         handle: variant, `scalar`. The data set of parsed batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(dense_shapes) == len(dense_keys)`, `len(Tdense) == len(dense_keys)`,
+            `len(sparse_types) == len(sparse_keys)`.
 
     Example:
         >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -409,6 +442,9 @@ def parse_example_dataset_v2(
                 or type(num_parallel_calls) is int
                 and -2147483648 <= num_parallel_calls <= 2147483647
                 or fits(TInt32, num_parallel_calls)
+            )
+            and _holds(
+                dense_defaults, sparse_keys, dense_keys, sparse_types, dense_shapes
             )
         ):
             _result = execute(

@@ -114,7 +114,7 @@ class SnapshotDataset(TensorOp[TVariant]):
             shard_size_bytes: int. How large a file grows before the next is begun, in
                 bytes.
             pending_snapshot_expiry_seconds: int. After how many seconds a snapshot that
-                somebody else did not finish is begun anew.
+                another writer did not finish is begun anew.
             num_reader_threads: int. How many files are read at once.
             reader_buffer_size: int. How many elements are read ahead.
             num_writer_threads: int. How many files are written at once.
@@ -289,7 +289,7 @@ class SnapshotDataset(TensorOp[TVariant]):
                 shard_size_bytes: int. Default 10737418240. How large a file grows
                     before the next is begun, in bytes.
                 pending_snapshot_expiry_seconds: int. Default 86400. After how many
-                    seconds a snapshot that somebody else did not finish is begun anew.
+                    seconds a snapshot that another writer did not finish is begun anew.
                 num_reader_threads: int. Default 1. How many files are read at once.
                 reader_buffer_size: int. Default 1. How many elements are read ahead.
                 num_writer_threads: int. Default 1. How many files are written at once.
@@ -451,7 +451,7 @@ def snapshot_dataset(
         shard_size_bytes: int. Default 10737418240. How large a file grows before the
             next is begun, in bytes.
         pending_snapshot_expiry_seconds: int. Default 86400. After how many seconds a
-            snapshot that somebody else did not finish is begun anew.
+            snapshot that another writer did not finish is begun anew.
         num_reader_threads: int. Default 1. How many files are read at once.
         reader_buffer_size: int. Default 1. How many elements are read ahead.
         num_writer_threads: int. Default 1. How many files are written at once.

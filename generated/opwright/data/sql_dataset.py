@@ -54,10 +54,9 @@ class SqlDataset(TensorOp[TVariant]):
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
@@ -107,10 +106,10 @@ class SqlDataset(TensorOp[TVariant]):
         Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name
         of its file. Each row of the result is an element with a scalar for each column,
         converted to the dtypes in `output_types`; their number must be that of the
-        columns. A NULL becomes 0 or an empty string, text where a number is asked for
-        becomes the number that it begins with, or 0, fractions are cut off, and
-        integers that do not fit wrap around. The query runs for each iterator anew, in
-        the order that it asks for.
+        columns. A NULL becomes 0 or an empty string, text in place of a number becomes
+        the number that it begins with, or 0, fractions are cut off, and integers that
+        do not fit wrap around. The query runs for each iterator anew, in the order that
+        it specifies.
 
         It is refused at once if the driver is another; errors of the query come on
         reading.
@@ -190,10 +189,9 @@ def sql_dataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     It is refused at once if the driver is another; errors of the query come on reading.
 

@@ -20,9 +20,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -89,6 +91,7 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "WeightedFlatMapDataset"
+    REQUIRES = ("elements(weights) == 1",)
     SHAPES = {
         "input_datasets": "()",
         "weights": "()",
@@ -170,7 +173,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of all parts, one after the other.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(weights) == 1`.
 
         Example:
             >>> low = tf.data.Dataset.range(4)
@@ -187,7 +191,7 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(weights):
                 op.handle = execute(
                     context[CURRENT],
                     "WeightedFlatMapDataset",
@@ -218,6 +222,14 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
 
 DEFAULTS = WeightedFlatMapDataset.Options()
 MERGE = WeightedFlatMapDataset.Options.merge
+
+
+def _holds(weights: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(elements_of(_weights) == 1 for _weights in tensors_of(weights))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +276,7 @@ def weighted_flat_map_dataset(
         handle: variant, `scalar`. The data set of all parts, one after the other.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(weights) == 1`.
 
     Example:
         >>> low = tf.data.Dataset.range(4)
@@ -280,7 +292,7 @@ def weighted_flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(weights):
             _result = execute(
                 context[CURRENT],
                 "WeightedFlatMapDataset",

@@ -51,7 +51,7 @@ class CheckNumerics(TensorOp[T]):
     Put it between two ops to find where such numbers come from first. Its gradient
     checks the gradient likewise.
 
-    CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor of
+    CheckNumericsV2 distinguishes inf and -inf. IsFinite makes no error, but a tensor of
     booleans.
 
     Stateful. Gradient: registered.
@@ -99,8 +99,8 @@ class CheckNumerics(TensorOp[T]):
         is. Put it between two ops to find where such numbers come from first. Its
         gradient checks the gradient likewise.
 
-        CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor
-        of booleans.
+        CheckNumericsV2 distinguishes inf and -inf. IsFinite makes no error, but a
+        tensor of booleans.
 
         Stateful. Gradient: registered.
 
@@ -156,7 +156,7 @@ def check_numerics(
     Put it between two ops to find where such numbers come from first. Its gradient
     checks the gradient likewise.
 
-    CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor of
+    CheckNumericsV2 distinguishes inf and -inf. IsFinite makes no error, but a tensor of
     booleans.
 
     Stateful. Gradient: registered.

@@ -58,7 +58,7 @@ class DebugNanCount(TensorOp[TInt64]):
     Debug ops of version 1 of the debugger send what they make to each of `debug_urls`,
     as an Event with the name of node and op, and the time. This one sends how many
     elements are nan, and gives that too. Dtypes without nan count 0.
-    DebugNumericSummary tells more.
+    DebugNumericSummary reports more.
 
     Takes uninitialized variables. Gradient: none registered.
 
@@ -141,7 +141,7 @@ class DebugNanCount(TensorOp[TInt64]):
         Debug ops of version 1 of the debugger send what they make to each of
         `debug_urls`, as an Event with the name of node and op, and the time. This one
         sends how many elements are nan, and gives that too. Dtypes without nan count 0.
-        DebugNumericSummary tells more.
+        DebugNumericSummary reports more.
 
         Takes uninitialized variables. Gradient: none registered.
 
@@ -149,7 +149,7 @@ class DebugNanCount(TensorOp[TInt64]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, `*x`. What is looked at.
+            input: `T`, `*x`. The tensor to count in.
             options: merged field by field; the last explicit one wins.
                 device_name: string. Default "". Name of the device that the tensor is
                     on.
@@ -228,14 +228,14 @@ def debug_nan_count(
     Debug ops of version 1 of the debugger send what they make to each of `debug_urls`,
     as an Event with the name of node and op, and the time. This one sends how many
     elements are nan, and gives that too. Dtypes without nan count 0.
-    DebugNumericSummary tells more.
+    DebugNumericSummary reports more.
 
     Takes uninitialized variables. Gradient: none registered.
 
     `DebugNanCount.create` in the current scope, with DebugNanCount.Options as keywords.
 
     Args:
-        input: `T`, `*x`. What is looked at.
+        input: `T`, `*x`. The tensor to count in.
         device_name: string. Default "". Name of the device that the tensor is on.
         tensor_name: string. Default "". Name of the tensor: node, colon and output,
             such as "dense:0". It has to be given.

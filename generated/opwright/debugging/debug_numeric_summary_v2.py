@@ -101,7 +101,7 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
         """Optional attributes of DebugNumericSummaryV2.
 
         Attributes:
-            tensor_debug_mode: int. What is told: 2, 3, 4, 5 or 8, values of
+            tensor_debug_mode: int. What is computed: 2, 3, 4, 5 or 8, values of
                 TensorDebugMode in debug_event.proto. It has to be given.
             tensor_id: int. A number that stands for the tensor; -1 for none.
         """
@@ -180,7 +180,7 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `*x`. What is summed up.
             options: merged field by field; the last explicit one wins.
-                tensor_debug_mode: int. Default -1. What is told: 2, 3, 4, 5 or 8,
+                tensor_debug_mode: int. Default -1. What is computed: 2, 3, 4, 5 or 8,
                     values of TensorDebugMode in debug_event.proto. It has to be given.
                 tensor_id: int. Default -1. A number that stands for the tensor; -1 for
                     none.
@@ -301,7 +301,7 @@ def debug_numeric_summary_v2(
 
     Args:
         input: `T`, `*x`. What is summed up.
-        tensor_debug_mode: int. Default -1. What is told: 2, 3, 4, 5 or 8, values of
+        tensor_debug_mode: int. Default -1. What is computed: 2, 3, 4, 5 or 8, values of
             TensorDebugMode in debug_event.proto. It has to be given.
         tensor_id: int. Default -1. A number that stands for the tensor; -1 for none.
         output_dtype: dtype, one of float32, float64. Default float32. Dtype of the

@@ -52,10 +52,10 @@ class DumpTensor(Op):
     """Appends a tensor to a file, for the quantization debugger.
 
     Each run adds a record to a file of TFRecords, compressed by ZLIB: a serialized
-    tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" beside it
-    names the op that is looked at. Both files, and the folder, are made anew along with
-    the kernel, even if the op is not enabled; the records are sure to be there once the
-    program has ended.
+    tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
+    folder names the op whose tensor is dumped. Both files, and the folder, are made
+    anew along with the kernel, even if the op is not enabled; the records are sure to
+    be there once the program has ended.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
@@ -94,10 +94,10 @@ class DumpTensor(Op):
         """Appends a tensor to a file, for the quantization debugger.
 
         Each run adds a record to a file of TFRecords, compressed by ZLIB: a serialized
-        tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" beside
-        it names the op that is looked at. Both files, and the folder, are made anew
-        along with the kernel, even if the op is not enabled; the records are sure to be
-        there once the program has ended.
+        tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the
+        same folder names the op whose tensor is dumped. Both files, and the folder, are
+        made anew along with the kernel, even if the op is not enabled; the records are
+        sure to be there once the program has ended.
 
         The debugger for quantized models puts it into a saved model and compares what
         two of them dump. SaveV2 stores tensors.
@@ -178,10 +178,10 @@ def dump_tensor(
     """Appends a tensor to a file, for the quantization debugger.
 
     Each run adds a record to a file of TFRecords, compressed by ZLIB: a serialized
-    tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" beside it
-    names the op that is looked at. Both files, and the folder, are made anew along with
-    the kernel, even if the op is not enabled; the records are sure to be there once the
-    program has ended.
+    tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
+    folder names the op whose tensor is dumped. Both files, and the folder, are made
+    anew along with the kernel, even if the op is not enabled; the records are sure to
+    be there once the program has ended.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.

@@ -41,9 +41,9 @@ class DeleteRpcFutureResourceInputs(OpInputs):
 class DeleteRpcFutureResource(Op):
     """Lets go of a call's future.
 
-    The results that it may hold are freed. The classes over RpcCall run it when nobody
-    holds the future any more. tf.distribute.experimental.rpc has classes over these
-    ops, which are what programs use.
+    The results that it may hold are freed. The classes over RpcCall run it when no
+    reference to the future is left. tf.distribute.experimental.rpc has classes over
+    these ops, which are what programs use.
 
     Stateful. Gradient: none registered.
 
@@ -80,9 +80,9 @@ class DeleteRpcFutureResource(Op):
     ) -> DeleteRpcFutureResource:
         """Lets go of a call's future.
 
-        The results that it may hold are freed. The classes over RpcCall run it when
-        nobody holds the future any more. tf.distribute.experimental.rpc has classes
-        over these ops, which are what programs use.
+        The results that it may hold are freed. The classes over RpcCall run it when no
+        reference to the future is left. tf.distribute.experimental.rpc has classes over
+        these ops, which are what programs use.
 
         Stateful. Gradient: none registered.
 
@@ -91,7 +91,7 @@ class DeleteRpcFutureResource(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource, `scalar`. Future that RpcCall returned.
-            deleter: variant, `scalar`. What RpcCall returned beside it.
+            deleter: variant, `scalar`. What RpcCall returned with it.
 
         Raises:
             OpError: the op refuses an argument.
@@ -131,9 +131,9 @@ def delete_rpc_future_resource(
 ) -> Operation | None:
     """Lets go of a call's future.
 
-    The results that it may hold are freed. The classes over RpcCall run it when nobody
-    holds the future any more. tf.distribute.experimental.rpc has classes over these
-    ops, which are what programs use.
+    The results that it may hold are freed. The classes over RpcCall run it when no
+    reference to the future is left. tf.distribute.experimental.rpc has classes over
+    these ops, which are what programs use.
 
     Stateful. Gradient: none registered.
 
@@ -142,7 +142,7 @@ def delete_rpc_future_resource(
 
     Args:
         handle: resource, `scalar`. Future that RpcCall returned.
-        deleter: variant, `scalar`. What RpcCall returned beside it.
+        deleter: variant, `scalar`. What RpcCall returned with it.
         name: what the op is called in a graph.
 
     Raises:

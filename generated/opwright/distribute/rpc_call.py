@@ -62,15 +62,15 @@ class RpcCall(Op):
     """Calls a function on a server, and does not wait for it.
 
     The call goes out, and a future comes back at once: RpcCheckStatus waits for it and
-    tells how it ended, RpcGetValue has the results. DeleteRpcFutureResource lets go of
-    it. tf.distribute.experimental.rpc has classes over these ops, which are what
-    programs use.
+    returns its status, RpcGetValue its results. DeleteRpcFutureResource frees it.
+    tf.distribute.experimental.rpc has classes over these ops, which are what programs
+    use.
 
     Stateful. Gradient: none registered.
 
     Attributes:
         future: resource, `scalar`. Handle of what the call will give.
-        deleter: variant, `scalar`. Lets go of the future when nobody holds it.
+        deleter: variant, `scalar`. Frees the future when no reference to it is left.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -113,9 +113,9 @@ class RpcCall(Op):
         """Calls a function on a server, and does not wait for it.
 
         The call goes out, and a future comes back at once: RpcCheckStatus waits for it
-        and tells how it ended, RpcGetValue has the results. DeleteRpcFutureResource
-        lets go of it. tf.distribute.experimental.rpc has classes over these ops, which
-        are what programs use.
+        and returns its status, RpcGetValue its results. DeleteRpcFutureResource frees
+        it. tf.distribute.experimental.rpc has classes over these ops, which are what
+        programs use.
 
         Stateful. Gradient: none registered.
 
@@ -132,7 +132,8 @@ class RpcCall(Op):
 
         Returns:
             future: resource, `scalar`. Handle of what the call will give.
-            deleter: variant, `scalar`. Lets go of the future when nobody holds it.
+            deleter: variant, `scalar`. Frees the future when no reference to it is
+                left.
 
         Raises:
             OpError: the op refuses an argument.
@@ -190,9 +191,9 @@ def rpc_call(
     """Calls a function on a server, and does not wait for it.
 
     The call goes out, and a future comes back at once: RpcCheckStatus waits for it and
-    tells how it ended, RpcGetValue has the results. DeleteRpcFutureResource lets go of
-    it. tf.distribute.experimental.rpc has classes over these ops, which are what
-    programs use.
+    returns its status, RpcGetValue its results. DeleteRpcFutureResource frees it.
+    tf.distribute.experimental.rpc has classes over these ops, which are what programs
+    use.
 
     Stateful. Gradient: none registered.
 
@@ -209,7 +210,7 @@ def rpc_call(
 
     Returns:
         future: resource, `scalar`. Handle of what the call will give.
-        deleter: variant, `scalar`. Lets go of the future when nobody holds it.
+        deleter: variant, `scalar`. Frees the future when no reference to it is left.
 
     Raises:
         OpError: the op refuses an argument.

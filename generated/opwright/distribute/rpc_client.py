@@ -68,7 +68,7 @@ class RpcClient(Op):
     Attributes:
         client: resource, `scalar`. Handle of the client.
         method_specs: string, `scalar | _methods`. Serialized descriptions of the
-            server's functions; an empty text where they were not asked for.
+            server's functions; an empty text where they were not requested.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -159,7 +159,7 @@ class RpcClient(Op):
         Returns:
             client: resource, `scalar`. Handle of the client.
             method_specs: string, `scalar | _methods`. Serialized descriptions of the
-                server's functions; an empty text where they were not asked for.
+                server's functions; an empty text where they were not requested.
 
         Raises:
             OpError: the op refuses an argument.
@@ -249,7 +249,7 @@ def rpc_client(
     Returns:
         client: resource, `scalar`. Handle of the client.
         method_specs: string, `scalar | _methods`. Serialized descriptions of the
-            server's functions; an empty text where they were not asked for.
+            server's functions; an empty text where they were not requested.
 
     Raises:
         OpError: the op refuses an argument.

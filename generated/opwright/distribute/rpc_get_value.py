@@ -46,7 +46,7 @@ class RpcGetValue(Op):
     """Waits for a call, and returns its results.
 
     An error of the call is raised here. The dtypes must be those that the function
-    returned. RpcCheckStatus tells of errors without raising them.
+    returned. RpcCheckStatus returns errors without raising them.
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 
@@ -89,7 +89,7 @@ class RpcGetValue(Op):
         """Waits for a call, and returns its results.
 
         An error of the call is raised here. The dtypes must be those that the function
-        returned. RpcCheckStatus tells of errors without raising them.
+        returned. RpcCheckStatus returns errors without raising them.
         tf.distribute.experimental.rpc has classes over these ops, which are what
         programs use.
 
@@ -148,7 +148,7 @@ def rpc_get_value(
     """Waits for a call, and returns its results.
 
     An error of the call is raised here. The dtypes must be those that the function
-    returned. RpcCheckStatus tells of errors without raising them.
+    returned. RpcCheckStatus returns errors without raising them.
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 

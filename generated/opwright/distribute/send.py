@@ -132,8 +132,8 @@ class Send(Op):
             tensor: `T`, `...`. What is sent.
             tensor_name: string. Name of the tensor on its way.
             send_device: string. Full name of the device that sends.
-            send_device_incarnation: int. Number that device got when its process
-                started, so that one started anew is told apart.
+            send_device_incarnation: int. Number that the device got when its process
+                started; a process that starts again gets another.
             recv_device: string. Full name of the device that receives.
             options: merged field by field; the last explicit one wins.
                 client_terminated: bool. Default False. Whether one end is a feed or
@@ -222,8 +222,8 @@ def send(
         tensor: `T`, `...`. What is sent.
         tensor_name: string. Name of the tensor on its way.
         send_device: string. Full name of the device that sends.
-        send_device_incarnation: int. Number that device got when its process started,
-            so that one started anew is told apart.
+        send_device_incarnation: int. Number that the device got when its process
+            started; a process that starts again gets another.
         recv_device: string. Full name of the device that receives.
         client_terminated: bool. Default False. Whether one end is a feed or fetch of a
             session, and not a node.

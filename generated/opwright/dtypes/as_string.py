@@ -17,8 +17,10 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -59,12 +61,12 @@ class AsStringInputs(OpInputs):
 class AsString(TensorOp[TString]):
     """Writes numbers as text.
 
-    Integers are written in decimal, floats with six digits behind the point unless
+    Integers are written in decimal, floats with six digits after the point unless
     `precision` says otherwise, bools as true and false, complex numbers as (1.0,2.0)
     with the digits of floats; strings as they are. Nan and infinities are written as
     nan and inf.
 
-    `width` pads on the left with spaces, with `fill` "0" with zeros behind the sign,
+    `width` pads on the left with spaces, with `fill` "0" with zeros after the sign,
     with `fill` "-" on the right instead; bools are not padded. A precision,
     `scientific` or `shortest` is refused for integers and bools, and so are the last
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
@@ -85,6 +87,10 @@ class AsString(TensorOp[TString]):
     """
 
     OP_NAME = "AsString"
+    REQUIRES = (
+        'memory("uint8", elements(input), width)',
+        'memory("uint8", elements(input), precision)',
+    )
     SHAPES = {
         "input": "(*x,)",
         "output": "(*x,)",
@@ -97,8 +103,7 @@ class AsString(TensorOp[TString]):
         """Optional attributes of AsString.
 
         Attributes:
-            precision: int. How many digits stand behind the point of floats; -1 for
-                six.
+            precision: int. How many digits floats have after the point; -1 for six.
             scientific: bool. Whether floats are written with an exponent, as in
                 1.50e+00.
             shortest: bool. Whether floats are written in the shorter of the two ways,
@@ -159,13 +164,13 @@ class AsString(TensorOp[TString]):
     ) -> AsString:
         """Writes numbers as text.
 
-        Integers are written in decimal, floats with six digits behind the point unless
+        Integers are written in decimal, floats with six digits after the point unless
         `precision` says otherwise, bools as true and false, complex numbers as
         (1.0,2.0) with the digits of floats; strings as they are. Nan and infinities are
         written as nan and inf.
 
-        `width` pads on the left with spaces, with `fill` "0" with zeros behind the
-        sign, with `fill` "-" on the right instead; bools are not padded. A precision,
+        `width` pads on the left with spaces, with `fill` "0" with zeros after the sign,
+        with `fill` "-" on the right instead; bools are not padded. A precision,
         `scientific` or `shortest` is refused for integers and bools, and so are the
         last two together. StringToNumber reads numbers; StringFormat writes whole
         tensors.
@@ -178,8 +183,8 @@ class AsString(TensorOp[TString]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `*x`. What is written.
             options: merged field by field; the last explicit one wins.
-                precision: int. Default -1. How many digits stand behind the point of
-                    floats; -1 for six.
+                precision: int. Default -1. How many digits floats have after the point;
+                    -1 for six.
                 scientific: bool. Default False. Whether floats are written with an
                     exponent, as in 1.50e+00.
                 shortest: bool. Default False. Whether floats are written in the shorter
@@ -193,7 +198,9 @@ class AsString(TensorOp[TString]):
             output: string, `*x`. A text for each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("uint8", elements(input), width)`,
+                `memory("uint8", elements(input), precision)`.
 
         Example:
             >>> print(as_string([3.14159, 2.0], precision=2).numpy())
@@ -207,7 +214,11 @@ class AsString(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, opts.precision, opts.width)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "AsString",
@@ -245,6 +256,16 @@ DEFAULTS = AsString.Options()
 MERGE = AsString.Options.merge
 
 
+def _holds(input: object, precision: int, width: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("uint8", elements_of(input), width) and has_room(
+            "uint8", elements_of(input), precision
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def as_string(
     input: AnyOperand[U],
@@ -259,12 +280,12 @@ def as_string(
 ) -> Output[TString]:
     """Writes numbers as text.
 
-    Integers are written in decimal, floats with six digits behind the point unless
+    Integers are written in decimal, floats with six digits after the point unless
     `precision` says otherwise, bools as true and false, complex numbers as (1.0,2.0)
     with the digits of floats; strings as they are. Nan and infinities are written as
     nan and inf.
 
-    `width` pads on the left with spaces, with `fill` "0" with zeros behind the sign,
+    `width` pads on the left with spaces, with `fill` "0" with zeros after the sign,
     with `fill` "-" on the right instead; bools are not padded. A precision,
     `scientific` or `shortest` is refused for integers and bools, and so are the last
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
@@ -275,8 +296,8 @@ def as_string(
 
     Args:
         input: `T`, `*x`. What is written.
-        precision: int. Default -1. How many digits stand behind the point of floats; -1
-            for six.
+        precision: int. Default -1. How many digits floats have after the point; -1 for
+            six.
         scientific: bool. Default False. Whether floats are written with an exponent, as
             in 1.50e+00.
         shortest: bool. Default False. Whether floats are written in the shorter of the
@@ -291,7 +312,9 @@ def as_string(
         output: string, `*x`. A text for each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("uint8", elements(input), width)`,
+            `memory("uint8", elements(input), precision)`.
 
     Example:
         >>> print(as_string([3.14159, 2.0], precision=2).numpy())
@@ -304,7 +327,7 @@ def as_string(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, precision, width):
             _result = execute(
                 context[CURRENT],
                 "AsString",

@@ -43,7 +43,7 @@ class Bitcast(TensorOp[Type]):
     """Takes the bytes of a tensor for elements of another dtype.
 
     No byte changes. Dtypes of one size keep the shape. Elements that become smaller get
-    an axis behind the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
+    an axis after the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
     they become larger, the last axis has to be exactly as long as that, and goes away.
     The lowest byte comes first.
 
@@ -98,9 +98,9 @@ class Bitcast(TensorOp[Type]):
         """Takes the bytes of a tensor for elements of another dtype.
 
         No byte changes. Dtypes of one size keep the shape. Elements that become smaller
-        get an axis behind the others, of as many as fit: float32 [n] as uint8 is [n,
-        4]. Where they become larger, the last axis has to be exactly as long as that,
-        and goes away. The lowest byte comes first.
+        get an axis after the others, of as many as fit: float32 [n] as uint8 is [n, 4].
+        Where they become larger, the last axis has to be exactly as long as that, and
+        goes away. The lowest byte comes first.
 
         Bool, strings and handles are refused. Cast converts values; DecodeRaw reads
         bytes of strings.
@@ -160,7 +160,7 @@ def bitcast(
     """Takes the bytes of a tensor for elements of another dtype.
 
     No byte changes. Dtypes of one size keep the shape. Elements that become smaller get
-    an axis behind the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
+    an axis after the others, of as many as fit: float32 [n] as uint8 is [n, 4]. Where
     they become larger, the last axis has to be exactly as long as that, and goes away.
     The lowest byte comes first.
 

@@ -49,7 +49,7 @@ class Cast(TensorOp[DstT]):
 
     What a dtype cannot hold is treated as C does it:
 
-    - Floats lose what is behind the point when they become integers: -1.9
+    - Floats lose their fractions when they become integers: -1.9
       gives -1. Out of range, and of nan, the result depends on the device.
     - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
     - Floats that become narrower are rounded to the nearest, and overflow to inf;
@@ -124,7 +124,7 @@ class Cast(TensorOp[DstT]):
 
         What a dtype cannot hold is treated as C does it:
 
-        - Floats lose what is behind the point when they become integers: -1.9
+        - Floats lose their fractions when they become integers: -1.9
           gives -1. Out of range, and of nan, the result depends on the device.
         - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
         - Floats that become narrower are rounded to the nearest, and overflow to inf;
@@ -204,7 +204,7 @@ def cast(
 
     What a dtype cannot hold is treated as C does it:
 
-    - Floats lose what is behind the point when they become integers: -1.9
+    - Floats lose their fractions when they become integers: -1.9
       gives -1. Out of range, and of nan, the result depends on the device.
     - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
     - Floats that become narrower are rounded to the nearest, and overflow to inf;

@@ -46,9 +46,9 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
 
     Composite tensors, such as tf.RaggedTensor, tf.sparse.SparseTensor and extension
     types, are several tensors to a graph. As one variant they can go where one tensor
-    is asked for, a list of tensors or a batch of a data set. `metadata` says what they
-    are: a serialized CompositeTensorVariantMetadata with the type's specification.
-    CompositeTensorVariantToComponents unpacks.
+    is required, such as in a list of tensors or a batch of a data set. `metadata` says
+    what they are: a serialized CompositeTensorVariantMetadata with the type's
+    specification. CompositeTensorVariantToComponents unpacks.
 
     Gradient: registered.
 
@@ -89,9 +89,9 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
 
         Composite tensors, such as tf.RaggedTensor, tf.sparse.SparseTensor and extension
         types, are several tensors to a graph. As one variant they can go where one
-        tensor is asked for, a list of tensors or a batch of a data set. `metadata` says
-        what they are: a serialized CompositeTensorVariantMetadata with the type's
-        specification. CompositeTensorVariantToComponents unpacks.
+        tensor is required, such as in a list of tensors or a batch of a data set.
+        `metadata` says what they are: a serialized CompositeTensorVariantMetadata with
+        the type's specification. CompositeTensorVariantToComponents unpacks.
 
         Gradient: registered.
 
@@ -154,9 +154,9 @@ def composite_tensor_variant_from_components(
 
     Composite tensors, such as tf.RaggedTensor, tf.sparse.SparseTensor and extension
     types, are several tensors to a graph. As one variant they can go where one tensor
-    is asked for, a list of tensors or a batch of a data set. `metadata` says what they
-    are: a serialized CompositeTensorVariantMetadata with the type's specification.
-    CompositeTensorVariantToComponents unpacks.
+    is required, such as in a list of tensors or a batch of a data set. `metadata` says
+    what they are: a serialized CompositeTensorVariantMetadata with the type's
+    specification. CompositeTensorVariantToComponents unpacks.
 
     Gradient: registered.
 

@@ -135,8 +135,8 @@ class StochasticCastToInt(TensorOp[Tout]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored. One alone is not refused: what lies behind it in memory is read
-                as the second.
+                ignored. One alone is not refused: what follows it in memory is read as
+                the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 3 to let the device
                 choose; 2, ThreeFry, is refused on CPU and GPU.
             Tout: dtype, one of int8, int16, int32. Dtype of the integers.
@@ -223,7 +223,7 @@ def stochastic_cast_to_int(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 3 to let the device choose;
             2, ThreeFry, is refused on CPU and GPU.
         Tout: dtype, one of int8, int16, int32. Dtype of the integers.

@@ -51,10 +51,9 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
       stats[v, d, b] = sum over i with node_ids[i] == v and feature[i, d] == b
                        of concat(gradients[i], hessians[i])
 
-    Sums are made in double. A last bucket, beside the `num_buckets` that are asked for,
-    takes the examples whose value is missing, -1.
-    BoostedTreesCalculateBestFeatureSplitV2 reads the sums;
-    BoostedTreesSparseAggregateStats makes those of a sparse feature.
+    Sums are made in double. A last bucket, in addition to `num_buckets`, takes the
+    examples whose value is missing, -1. BoostedTreesCalculateBestFeatureSplitV2 reads
+    the sums; BoostedTreesSparseAggregateStats makes those of a sparse feature.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -107,10 +106,10 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
           stats[v, d, b] = sum over i with node_ids[i] == v and feature[i, d] == b
                            of concat(gradients[i], hessians[i])
 
-        Sums are made in double. A last bucket, beside the `num_buckets` that are asked
-        for, takes the examples whose value is missing, -1.
-        BoostedTreesCalculateBestFeatureSplitV2 reads the sums;
-        BoostedTreesSparseAggregateStats makes those of a sparse feature.
+        Sums are made in double. A last bucket, in addition to `num_buckets`, takes the
+        examples whose value is missing, -1. BoostedTreesCalculateBestFeatureSplitV2
+        reads the sums; BoostedTreesSparseAggregateStats makes those of a sparse
+        feature.
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
@@ -210,10 +209,9 @@ def boosted_trees_aggregate_stats(
       stats[v, d, b] = sum over i with node_ids[i] == v and feature[i, d] == b
                        of concat(gradients[i], hessians[i])
 
-    Sums are made in double. A last bucket, beside the `num_buckets` that are asked for,
-    takes the examples whose value is missing, -1.
-    BoostedTreesCalculateBestFeatureSplitV2 reads the sums;
-    BoostedTreesSparseAggregateStats makes those of a sparse feature.
+    Sums are made in double. A last bucket, in addition to `num_buckets`, takes the
+    examples whose value is missing, -1. BoostedTreesCalculateBestFeatureSplitV2 reads
+    the sums; BoostedTreesSparseAggregateStats makes those of a sparse feature.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.

@@ -218,7 +218,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             node_id_range: int32, `2`. First node to split, and the one after the last;
-                BoostedTreesGetEnsembleStates tells them.
+                BoostedTreesGetEnsembleStates returns them.
             stats_summary: float32, `max_splits d buckets stats`. Sums that
                 BoostedTreesAggregateStats made.
             l1: float32, `scalar`. How much is taken off each sum of gradients towards
@@ -360,7 +360,7 @@ def boosted_trees_calculate_best_feature_split(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary: float32, `max_splits d buckets stats`. Sums that
             BoostedTreesAggregateStats made.
         l1: float32, `scalar`. How much is taken off each sum of gradients towards 0;

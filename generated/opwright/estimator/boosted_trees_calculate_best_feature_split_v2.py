@@ -209,7 +209,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             node_id_range: int32, `2`. First node to split, and the one after the last;
-                BoostedTreesGetEnsembleStates tells them.
+                BoostedTreesGetEnsembleStates returns them.
             stats_summaries_list: list of `num_features` tensors, each float32,
                 `max_splits d buckets stats`. Sums that BoostedTreesAggregateStats made,
                 for each feature; all of one shape.
@@ -367,7 +367,7 @@ def boosted_trees_calculate_best_feature_split_v2(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summaries_list: list of `num_features` tensors, each float32,
             `max_splits d buckets stats`. Sums that BoostedTreesAggregateStats made, for
             each feature; all of one shape.

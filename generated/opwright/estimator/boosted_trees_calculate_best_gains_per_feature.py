@@ -74,7 +74,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
 
     Each feature gets lists of its own; BoostedTreesUpdateEnsemble picks the best of
     all. There is no bucket for missing values. This is the first version:
-    BoostedTreesCalculateBestFeatureSplitV2 knows several logits, missing values and
+    BoostedTreesCalculateBestFeatureSplitV2 supports several logits, missing values and
     categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
@@ -164,8 +164,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
 
         Each feature gets lists of its own; BoostedTreesUpdateEnsemble picks the best of
         all. There is no bucket for missing values. This is the first version:
-        BoostedTreesCalculateBestFeatureSplitV2 knows several logits, missing values and
-        categories.
+        BoostedTreesCalculateBestFeatureSplitV2 supports several logits, missing values
+        and categories.
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
@@ -177,7 +177,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             node_id_range: int32, `2`. First node to split, and the one after the last;
-                BoostedTreesGetEnsembleStates tells them.
+                BoostedTreesGetEnsembleStates returns them.
             stats_summary_list: list of `num_features` tensors, each float32,
                 `max_splits buckets 2`. Sums of gradients and hessians, for each
                 feature: the rows of what BoostedTreesMakeStatsSummary made.
@@ -296,7 +296,7 @@ def boosted_trees_calculate_best_gains_per_feature(
 
     Each feature gets lists of its own; BoostedTreesUpdateEnsemble picks the best of
     all. There is no bucket for missing values. This is the first version:
-    BoostedTreesCalculateBestFeatureSplitV2 knows several logits, missing values and
+    BoostedTreesCalculateBestFeatureSplitV2 supports several logits, missing values and
     categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
@@ -308,7 +308,7 @@ def boosted_trees_calculate_best_gains_per_feature(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary_list: list of `num_features` tensors, each float32,
             `max_splits buckets 2`. Sums of gradients and hessians, for each feature:
             the rows of what BoostedTreesMakeStatsSummary made.

@@ -53,7 +53,7 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
       s = mean_gradients moved towards 0 by l1
       root = root - s / (mean_hessians + l2)
 
-    and the ensemble's stamp by 1. An ensemble without trees gets one. The answer tells
+    and the ensemble's stamp by 1. An ensemble without trees gets one. The result says
     whether to go on: true after the first call, then as long as the step is more than a
     hundredth of the root's value before it. Only the first logit counts.
 
@@ -108,8 +108,8 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
           s = mean_gradients moved towards 0 by l1
           root = root - s / (mean_hessians + l2)
 
-        and the ensemble's stamp by 1. An ensemble without trees gets one. The answer
-        tells whether to go on: true after the first call, then as long as the step is
+        and the ensemble's stamp by 1. An ensemble without trees gets one. The result
+        says whether to go on: true after the first call, then as long as the step is
         more than a hundredth of the root's value before it. Only the first logit
         counts.
 
@@ -188,7 +188,7 @@ def boosted_trees_center_bias(
       s = mean_gradients moved towards 0 by l1
       root = root - s / (mean_hessians + l2)
 
-    and the ensemble's stamp by 1. An ensemble without trees gets one. The answer tells
+    and the ensemble's stamp by 1. An ensemble without trees gets one. The result says
     whether to go on: true after the first call, then as long as the step is more than a
     hundredth of the root's value before it. Only the first logit counts.
 

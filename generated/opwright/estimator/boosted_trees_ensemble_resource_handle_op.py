@@ -45,7 +45,7 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
     """Makes a handle for an ensemble of boosted trees.
 
     The handle is a name: there is no ensemble until BoostedTreesCreateEnsemble makes
-    one under it, which IsBoostedTreesEnsembleInitialized tells. Calls with the same
+    one under it, which IsBoostedTreesEnsembleInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same ensemble; in a graph the
     node's name stands in for an empty name.
 
@@ -112,7 +112,7 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
         """Makes a handle for an ensemble of boosted trees.
 
         The handle is a name: there is no ensemble until BoostedTreesCreateEnsemble
-        makes one under it, which IsBoostedTreesEnsembleInitialized tells. Calls with
+        makes one under it, which IsBoostedTreesEnsembleInitialized checks. Calls with
         the same `container` and `shared_name` give handles of the same ensemble; in a
         graph the node's name stands in for an empty name.
 
@@ -185,7 +185,7 @@ def boosted_trees_ensemble_resource_handle_op(
     """Makes a handle for an ensemble of boosted trees.
 
     The handle is a name: there is no ensemble until BoostedTreesCreateEnsemble makes
-    one under it, which IsBoostedTreesEnsembleInitialized tells. Calls with the same
+    one under it, which IsBoostedTreesEnsembleInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same ensemble; in a graph the
     node's name stands in for an empty name.
 

@@ -56,9 +56,9 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
                        and bucketized_features_list[f][i] == b
                        of [gradients[i, 0], hessians[i, 0]]
 
-    Sums are made in double. This is the first version, whose indices nobody checks and
-    whose values cannot be missing; BoostedTreesAggregateStats knows several logits and
-    a bucket for missing values.
+    Sums are made in double. This is the first version, which checks no indices and
+    takes no missing values; BoostedTreesAggregateStats supports several logits and a
+    bucket for missing values.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -114,9 +114,9 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
                            and bucketized_features_list[f][i] == b
                            of [gradients[i, 0], hessians[i, 0]]
 
-        Sums are made in double. This is the first version, whose indices nobody checks
-        and whose values cannot be missing; BoostedTreesAggregateStats knows several
-        logits and a bucket for missing values.
+        Sums are made in double. This is the first version, which checks no indices and
+        takes no missing values; BoostedTreesAggregateStats supports several logits and
+        a bucket for missing values.
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
@@ -213,9 +213,9 @@ def boosted_trees_make_stats_summary(
                        and bucketized_features_list[f][i] == b
                        of [gradients[i, 0], hessians[i, 0]]
 
-    Sums are made in double. This is the first version, whose indices nobody checks and
-    whose values cannot be missing; BoostedTreesAggregateStats knows several logits and
-    a bucket for missing values.
+    Sums are made in double. This is the first version, which checks no indices and
+    takes no missing values; BoostedTreesAggregateStats supports several logits and a
+    bucket for missing values.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.

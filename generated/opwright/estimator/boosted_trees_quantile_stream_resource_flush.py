@@ -56,7 +56,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
 
     Each stream is finished, its boundaries are made, and it begins anew, empty.
     Boundaries that are equal are kept once, so a feature of few values gets fewer
-    buckets than asked for; with `generate_quantiles` equal ones stay, and there are
+    buckets than `num_buckets`; with `generate_quantiles` equal ones stay, and there are
     `num_buckets` of them exactly.
 
     BoostedTreesQuantileStreamResourceGetBucketBoundaries reads them.
@@ -119,8 +119,8 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
 
         Each stream is finished, its boundaries are made, and it begins anew, empty.
         Boundaries that are equal are kept once, so a feature of few values gets fewer
-        buckets than asked for; with `generate_quantiles` equal ones stay, and there are
-        `num_buckets` of them exactly.
+        buckets than `num_buckets`; with `generate_quantiles` equal ones stay, and there
+        are `num_buckets` of them exactly.
 
         BoostedTreesQuantileStreamResourceGetBucketBoundaries reads them.
 
@@ -203,7 +203,7 @@ def boosted_trees_quantile_stream_resource_flush(
 
     Each stream is finished, its boundaries are made, and it begins anew, empty.
     Boundaries that are equal are kept once, so a feature of few values gets fewer
-    buckets than asked for; with `generate_quantiles` equal ones stay, and there are
+    buckets than `num_buckets`; with `generate_quantiles` equal ones stay, and there are
     `num_buckets` of them exactly.
 
     BoostedTreesQuantileStreamResourceGetBucketBoundaries reads them.

@@ -46,7 +46,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
 
     The handle is a name: there are no streams until
     BoostedTreesCreateQuantileStreamResource makes some under it, which
-    IsBoostedTreesQuantileStreamResourceInitialized tells. Calls with the same
+    IsBoostedTreesQuantileStreamResourceInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same streams; in a graph the
     node's name stands in for an empty name.
 
@@ -115,7 +115,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
 
         The handle is a name: there are no streams until
         BoostedTreesCreateQuantileStreamResource makes some under it, which
-        IsBoostedTreesQuantileStreamResourceInitialized tells. Calls with the same
+        IsBoostedTreesQuantileStreamResourceInitialized checks. Calls with the same
         `container` and `shared_name` give handles of the same streams; in a graph the
         node's name stands in for an empty name.
 
@@ -192,7 +192,7 @@ def boosted_trees_quantile_stream_resource_handle_op(
 
     The handle is a name: there are no streams until
     BoostedTreesCreateQuantileStreamResource makes some under it, which
-    IsBoostedTreesQuantileStreamResourceInitialized tells. Calls with the same
+    IsBoostedTreesQuantileStreamResourceInitialized checks. Calls with the same
     `container` and `shared_name` give handles of the same streams; in a graph the
     node's name stands in for an empty name.
 

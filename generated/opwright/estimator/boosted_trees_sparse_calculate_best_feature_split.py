@@ -218,7 +218,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             node_id_range: int32, `2`. First node to split, and the one after the last;
-                BoostedTreesGetEnsembleStates tells them.
+                BoostedTreesGetEnsembleStates returns them.
             stats_summary_indices: int32, `k 4`. Node, dimension, bucket and number of
                 the derivative.
             stats_summary_values: float32, `k`. The sums at these places.
@@ -386,7 +386,7 @@ def boosted_trees_sparse_calculate_best_feature_split(
 
     Args:
         node_id_range: int32, `2`. First node to split, and the one after the last;
-            BoostedTreesGetEnsembleStates tells them.
+            BoostedTreesGetEnsembleStates returns them.
         stats_summary_indices: int32, `k 4`. Node, dimension, bucket and number of the
             derivative.
         stats_summary_values: float32, `k`. The sums at these places.

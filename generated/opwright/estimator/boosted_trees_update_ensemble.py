@@ -69,7 +69,7 @@ class BoostedTreesUpdateEnsemble(Op):
     not worth it out of a finished tree.
 
     This is the first version, which takes what BoostedTreesCalculateBestGainsPerFeature
-    finds; BoostedTreesUpdateEnsembleV2 knows several logits and categories.
+    finds; BoostedTreesUpdateEnsembleV2 supports several logits and categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
@@ -133,7 +133,7 @@ class BoostedTreesUpdateEnsemble(Op):
 
         This is the first version, which takes what
         BoostedTreesCalculateBestGainsPerFeature finds; BoostedTreesUpdateEnsembleV2
-        knows several logits and categories.
+        supports several logits and categories.
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
@@ -262,7 +262,7 @@ def boosted_trees_update_ensemble(
     not worth it out of a finished tree.
 
     This is the first version, which takes what BoostedTreesCalculateBestGainsPerFeature
-    finds; BoostedTreesUpdateEnsembleV2 knows several logits and categories.
+    finds; BoostedTreesUpdateEnsembleV2 supports several logits and categories.
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.

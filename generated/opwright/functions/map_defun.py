@@ -19,7 +19,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    most_of,
     new,
+    products_of,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +88,10 @@ class MapDefun(Op):
     """
 
     OP_NAME = "MapDefun"
+    REQUIRES = (
+        "most(ranks(output_shapes)) < 254",
+        "most(products(output_shapes)) < 2**40",
+    )
     SHAPES = {
         "arguments": "(n, *x[i])",
         "captured_inputs": "(...,)",
@@ -166,7 +174,9 @@ class MapDefun(Op):
                 results of all calls.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(ranks(output_shapes)) < 254`,
+                `most(products(output_shapes)) < 2**40`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -182,7 +192,7 @@ class MapDefun(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(output_shapes):
                 op.output = execute(
                     context[CURRENT],
                     "MapDefun",
@@ -216,6 +226,17 @@ class MapDefun(Op):
 
 DEFAULTS = MapDefun.Options()
 MERGE = MapDefun.Options.merge
+
+
+def _holds(output_shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            most_of(ranks_of(shapes_of(output_shapes))) < 254
+            and most_of(products_of(shapes_of(output_shapes))) < 1099511627776
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -262,7 +283,8 @@ def map_defun(
             all calls.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(ranks(output_shapes)) < 254`, `most(products(output_shapes)) < 2**40`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -277,7 +299,7 @@ def map_defun(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(output_shapes):
             _result = execute(
                 context[CURRENT],
                 "MapDefun",

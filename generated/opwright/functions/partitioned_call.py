@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -56,7 +57,7 @@ class PartitionedCall(Op):
 
     The graph of `f` is optimized by Grappler, placed, cut into a part for each device
     and run; what it returns comes out. tf.function makes such calls for functions
-    without state or side effects: as those are pure, a call whose results nobody uses
+    without state or side effects: as those are pure, a call whose results are not used
     may be left out. StatefulPartitionedCall is for all others, RemoteCall runs a
     function elsewhere.
 
@@ -78,6 +79,7 @@ class PartitionedCall(Op):
     """
 
     OP_NAME = "PartitionedCall"
+    REQUIRES = ("results(f) == len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -143,7 +145,7 @@ class PartitionedCall(Op):
         The graph of `f` is optimized by Grappler, placed, cut into a part for each
         device and run; what it returns comes out. tf.function makes such calls for
         functions without state or side effects: as those are pure, a call whose results
-        nobody uses may be left out. StatefulPartitionedCall is for all others,
+        are not used may be left out. StatefulPartitionedCall is for all others,
         RemoteCall runs a function elsewhere.
 
         Arguments of another number or dtype than `f` takes are refused, and so are
@@ -172,7 +174,8 @@ class PartitionedCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `results(f) == len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -187,7 +190,7 @@ class PartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(Tout, f):
                 op.output = execute(
                     context[CURRENT],
                     "PartitionedCall",
@@ -225,6 +228,14 @@ DEFAULTS = PartitionedCall.Options()
 MERGE = PartitionedCall.Options.merge
 
 
+def _holds(Tout: Sequence[object], f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return results_of(f) == len(Tout)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def partitioned_call(
     args: Sequence[AnyOperand[AnyDType]],
@@ -241,7 +252,7 @@ def partitioned_call(
 
     The graph of `f` is optimized by Grappler, placed, cut into a part for each device
     and run; what it returns comes out. tf.function makes such calls for functions
-    without state or side effects: as those are pure, a call whose results nobody uses
+    without state or side effects: as those are pure, a call whose results are not used
     may be left out. StatefulPartitionedCall is for all others, RemoteCall runs a
     function elsewhere.
 
@@ -271,7 +282,7 @@ def partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `results(f) == len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -285,7 +296,7 @@ def partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(Tout, f):
             _result = execute(
                 context[CURRENT],
                 "PartitionedCall",

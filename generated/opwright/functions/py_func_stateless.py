@@ -49,8 +49,8 @@ class PyFuncStatelessInputs(OpInputs):
 class PyFuncStateless(Op):
     """Calls a Python function without side effects, with values as NumPy arrays.
 
-    It calls what PyFunc calls and gives the same, but may be left out where nobody uses
-    the results, computed once for equal calls, or computed ahead for constants. So the
+    It calls what PyFunc calls and gives the same, but may be left out where its results
+    are not used, computed once for equal calls, or computed ahead for constants. So the
     function must depend on its arguments alone. tf.numpy_function with `stateful` unset
     makes it.
 
@@ -93,8 +93,8 @@ class PyFuncStateless(Op):
     ) -> PyFuncStateless:
         """Calls a Python function without side effects, with values as NumPy arrays.
 
-        It calls what PyFunc calls and gives the same, but may be left out where nobody
-        uses the results, computed once for equal calls, or computed ahead for
+        It calls what PyFunc calls and gives the same, but may be left out where its
+        results are not used, computed once for equal calls, or computed ahead for
         constants. So the function must depend on its arguments alone. tf.numpy_function
         with `stateful` unset makes it.
 
@@ -158,8 +158,8 @@ def py_func_stateless(
 ) -> list[Output[AnyDType]]:
     """Calls a Python function without side effects, with values as NumPy arrays.
 
-    It calls what PyFunc calls and gives the same, but may be left out where nobody uses
-    the results, computed once for equal calls, or computed ahead for constants. So the
+    It calls what PyFunc calls and gives the same, but may be left out where its results
+    are not used, computed once for equal calls, or computed ahead for constants. So the
     function must depend on its arguments alone. tf.numpy_function with `stateful` unset
     makes it.
 

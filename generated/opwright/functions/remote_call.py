@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     as_dtypes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -74,6 +75,7 @@ class RemoteCall(Op):
     """
 
     OP_NAME = "RemoteCall"
+    REQUIRES = ("elements(target) == 1",)
     SHAPES = {
         "target": "()",
         "args": "(...,)",
@@ -123,7 +125,7 @@ class RemoteCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(target) == 1`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -137,7 +139,7 @@ class RemoteCall(Op):
         op: RemoteCall = new(RemoteCall)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(target):
                 op.output = execute(
                     context[CURRENT],
                     "RemoteCall",
@@ -153,6 +155,14 @@ class RemoteCall(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (target, args), {"Tout": Tout, "f": f}, fast_path_error)
+
+
+def _holds(target: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(target) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -191,7 +201,7 @@ def remote_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(target) == 1`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -205,7 +215,7 @@ def remote_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(target):
             _result = execute(
                 context[CURRENT],
                 "RemoteCall",

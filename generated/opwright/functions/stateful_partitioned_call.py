@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -80,6 +81,7 @@ class StatefulPartitionedCall(Op):
     """
 
     OP_NAME = "StatefulPartitionedCall"
+    REQUIRES = ("results(f) == len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -174,7 +176,8 @@ class StatefulPartitionedCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `results(f) == len(Tout)`.
 
         Example:
             >>> counter = tf.Variable(0)
@@ -190,7 +193,7 @@ class StatefulPartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(Tout, f):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulPartitionedCall",
@@ -226,6 +229,14 @@ class StatefulPartitionedCall(Op):
 
 DEFAULTS = StatefulPartitionedCall.Options()
 MERGE = StatefulPartitionedCall.Options.merge
+
+
+def _holds(Tout: Sequence[object], f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return results_of(f) == len(Tout)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -273,7 +284,7 @@ def stateful_partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `results(f) == len(Tout)`.
 
     Example:
         >>> counter = tf.Variable(0)
@@ -288,7 +299,7 @@ def stateful_partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(Tout, f):
             _result = execute(
                 context[CURRENT],
                 "StatefulPartitionedCall",

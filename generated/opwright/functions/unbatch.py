@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    are_spans,
     context,
     default,
     describe_missing_args,
@@ -21,6 +22,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,6 +80,11 @@ class Unbatch(TensorOp[T]):
     """
 
     OP_NAME = "Unbatch"
+    REQUIRES = (
+        "rank(batched_tensor) >= 1",
+        "rank(batch_index) == 2",
+        "spans(batch_index, shape(batched_tensor)[0])",
+    )
     SHAPES = {
         "batched_tensor": "(n, *x)",
         "batch_index": "(calls, 3)",
@@ -160,7 +168,9 @@ class Unbatch(TensorOp[T]):
             unbatched_tensor: `T`, `_rows *x`. The rows of this call.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(batched_tensor) >= 1`, `rank(batch_index) == 2`,
+                `spans(batch_index, shape(batched_tensor)[0])`.
 
         Example:
             >>> rows = np.float32([[1, 2], [3, 4]])
@@ -191,6 +201,7 @@ class Unbatch(TensorOp[T]):
                     and -9223372036854775808 <= id <= 9223372036854775807
                     or fits(TInt64, id)
                 )
+                and _holds(batched_tensor, batch_index)
             ):
                 op.unbatched_tensor = execute(
                     context[CURRENT],
@@ -223,6 +234,18 @@ class Unbatch(TensorOp[T]):
 
 DEFAULTS = Unbatch.Options()
 MERGE = Unbatch.Options.merge
+
+
+def _holds(batched_tensor: object, batch_index: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(batched_tensor) >= 1
+            and rank_of(batch_index) == 2
+            and are_spans(batch_index, sizes_of(batched_tensor)[0])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +287,8 @@ def unbatch(
         unbatched_tensor: `T`, `_rows *x`. The rows of this call.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(batched_tensor) >= 1`,
+            `rank(batch_index) == 2`, `spans(batch_index, shape(batched_tensor)[0])`.
 
     Example:
         >>> rows = np.float32([[1, 2], [3, 4]])
@@ -294,6 +318,7 @@ def unbatch(
                 and -9223372036854775808 <= id <= 9223372036854775807
                 or fits(TInt64, id)
             )
+            and _holds(batched_tensor, batch_index)
         ):
             _result = execute(
                 context[CURRENT],

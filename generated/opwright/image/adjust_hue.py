@@ -13,9 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -65,6 +67,10 @@ class AdjustHue(TensorOp[T]):
     """
 
     OP_NAME = "AdjustHue"
+    REQUIRES = (
+        "elements(delta) == 1",
+        "-1e6 <= value(delta) <= 1e6",
+    )
     SHAPES = {
         "images": "(*batch, h, w, 3)",
         "delta": "()",
@@ -107,7 +113,8 @@ class AdjustHue(TensorOp[T]):
             output: `T`, `*batch h w 3`. The images with other hues.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
+                `-1e6 <= value(delta) <= 1e6`.
 
         Example:
             >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
@@ -119,12 +126,20 @@ class AdjustHue(TensorOp[T]):
         op: AdjustHue[U] = new(AdjustHue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(delta):
                 op.output = execute(context[CURRENT], "AdjustHue", None, images, delta)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (images, delta), {}, fast_path_error)
+
+
+def _holds(delta: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(delta) == 1 and -1000000.0 <= value_of(delta) <= 1000000.0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -155,7 +170,8 @@ def adjust_hue(
         output: `T`, `*batch h w 3`. The images with other hues.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
+            `-1e6 <= value(delta) <= 1e6`.
 
     Example:
         >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
@@ -167,7 +183,7 @@ def adjust_hue(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(delta):
             _result = execute(context[CURRENT], "AdjustHue", name, images, delta)
             return _result
     except Exception as error:

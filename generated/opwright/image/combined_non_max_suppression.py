@@ -23,7 +23,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -97,6 +101,11 @@ class CombinedNonMaxSuppression(Op):
     """
 
     OP_NAME = "CombinedNonMaxSuppression"
+    REQUIRES = (
+        "rank(boxes) == 4",
+        "rank(scores) == 3",
+        'pad_per_class or memory("float32", 6, shape(boxes)[0], value(max_total_size))',
+    )
     SHAPES = {
         "boxes": "either((b, n, 1, 4), (b, n, classes, 4))",
         "scores": "(b, n, classes)",
@@ -214,7 +223,9 @@ class CombinedNonMaxSuppression(Op):
             valid_detections: int32, `b`. How many boxes of each image were picked.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(boxes) == 4`,
+                `rank(scores) == 3`, `pad_per_class or memory("float32", 6,
+                shape(boxes)[0], value(max_total_size))`.
 
         Example:
             >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0, 0.2, 0.2]]], "f")
@@ -245,6 +256,7 @@ class CombinedNonMaxSuppression(Op):
                     and -2147483648 <= max_total_size <= 2147483647
                     or fits(TInt32, max_total_size)
                 )
+                and _holds(boxes, scores, max_total_size, opts.pad_per_class)
             ):
                 (
                     op.nmsed_boxes,
@@ -286,6 +298,23 @@ class CombinedNonMaxSuppression(Op):
 
 DEFAULTS = CombinedNonMaxSuppression.Options()
 MERGE = CombinedNonMaxSuppression.Options.merge
+
+
+def _holds(
+    boxes: object, scores: object, max_total_size: object, pad_per_class: bool
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(boxes) == 4
+            and rank_of(scores) == 3
+            and (
+                pad_per_class
+                or has_room("float32", 6, sizes_of(boxes)[0], value_of(max_total_size))
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -350,7 +379,9 @@ def combined_non_max_suppression(
         valid_detections: int32, `b`. How many boxes of each image were picked.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(boxes) == 4`,
+            `rank(scores) == 3`, `pad_per_class or memory("float32", 6, shape(boxes)[0],
+            value(max_total_size))`.
 
     Example:
         >>> boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0, 0.2, 0.2]]], "f")
@@ -380,6 +411,7 @@ def combined_non_max_suppression(
                 and -2147483648 <= max_total_size <= 2147483647
                 or fits(TInt32, max_total_size)
             )
+            and _holds(boxes, scores, max_total_size, pad_per_class)
         ):
             _result = CombinedNonMaxSuppressionOutputs._make(
                 execute(

@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,6 +97,9 @@ class CropAndResize(TensorOp[TFloat32]):
     """
 
     OP_NAME = "CropAndResize"
+    REQUIRES = (
+        'memory("float32", elements(box_ind), contents(crop_size), shape(image)[3:])',
+    )
     SHAPES = {
         "image": "where((b, h, w, c), h >= 1 and w >= 1)",
         "boxes": "(n, 4)",
@@ -186,7 +193,8 @@ class CropAndResize(TensorOp[TFloat32]):
             crops: float32, `n crop_size[0] crop_size[1] c`. One crop for each box.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory("float32",
+                elements(box_ind), contents(crop_size), shape(image)[3:])`.
 
         Example:
             >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -215,6 +223,7 @@ class CropAndResize(TensorOp[TFloat32]):
                     and -2147483648 <= crop_size <= 2147483647
                     or fits(TInt32, crop_size)
                 )
+                and _holds(image, box_ind, crop_size)
             ):
                 op.crops = execute(
                     context[CURRENT],
@@ -242,6 +251,16 @@ class CropAndResize(TensorOp[TFloat32]):
 
 DEFAULTS = CropAndResize.Options()
 MERGE = CropAndResize.Options.merge
+
+
+def _holds(image: object, box_ind: object, crop_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            "float32", elements_of(box_ind), contents_of(crop_size), sizes_of(image)[3:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -292,7 +311,8 @@ def crop_and_resize(
         crops: float32, `n crop_size[0] crop_size[1] c`. One crop for each box.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory("float32",
+            elements(box_ind), contents(crop_size), shape(image)[3:])`.
 
     Example:
         >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -320,6 +340,7 @@ def crop_and_resize(
                 and -2147483648 <= crop_size <= 2147483647
                 or fits(TInt32, crop_size)
             )
+            and _holds(image, box_ind, crop_size)
         ):
             _result = execute(
                 context[CURRENT],

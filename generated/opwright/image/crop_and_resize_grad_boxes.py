@@ -23,6 +23,8 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -83,6 +85,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
     """
 
     OP_NAME = "CropAndResizeGradBoxes"
+    REQUIRES = ("-1e28 <= least(boxes) and most(boxes) <= 1e28",)
     SHAPES = {
         "grads": "(n, crop_h, crop_w, c)",
         "image": "(b, h, w, c)",
@@ -156,7 +159,8 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
             output: float32, `n 4`. Derivatives by each coordinate of the boxes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `-1e28 <= least(boxes) and most(boxes) <= 1e28`.
 
         Example:
             >>> ramp = np.arange(4.0).reshape(1, 1, 4, 1).repeat(4, 1)  # grows to the right
@@ -179,6 +183,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
                     and -2147483648 <= box_ind <= 2147483647
                     or fits(TInt32, box_ind)
                 )
+                and _holds(boxes)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -204,6 +209,14 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
 
 DEFAULTS = CropAndResizeGradBoxes.Options()
 MERGE = CropAndResizeGradBoxes.Options.merge
+
+
+def _holds(boxes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return -1e28 <= least_of(boxes) and most_of(boxes) <= 1e28
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -241,7 +254,8 @@ def crop_and_resize_grad_boxes(
         output: float32, `n 4`. Derivatives by each coordinate of the boxes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `-1e28 <= least(boxes) and most(boxes) <= 1e28`.
 
     Example:
         >>> ramp = np.arange(4.0).reshape(1, 1, 4, 1).repeat(4, 1)  # grows to the right
@@ -263,6 +277,7 @@ def crop_and_resize_grad_boxes(
                 and -2147483648 <= box_ind <= 2147483647
                 or fits(TInt32, box_ind)
             )
+            and _holds(boxes)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,12 +18,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -82,6 +87,10 @@ class CropAndResizeGradImage(TensorOp[T]):
     """
 
     OP_NAME = "CropAndResizeGradImage"
+    REQUIRES = (
+        "-1e28 <= least(boxes) and most(boxes) <= 1e28",
+        "memory(T, contents(image_size))",
+    )
     SHAPES = {
         "grads": "(n, crop_h, crop_w, c)",
         "boxes": "(n, 4)",
@@ -159,7 +168,9 @@ class CropAndResizeGradImage(TensorOp[T]):
             output: `T`, `*image_size`. Derivatives by each element of the images.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `-1e28 <= least(boxes) and most(boxes) <= 1e28`,
+                `memory(T, contents(image_size))`.
 
         Example:
             >>> grads = np.ones((1, 2, 2, 1), np.float32)
@@ -191,6 +202,7 @@ class CropAndResizeGradImage(TensorOp[T]):
                     and -2147483648 <= image_size <= 2147483647
                     or fits(TInt32, image_size)
                 )
+                and _holds(boxes, image_size, T)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -218,6 +230,18 @@ class CropAndResizeGradImage(TensorOp[T]):
 
 DEFAULTS = CropAndResizeGradImage.Options()
 MERGE = CropAndResizeGradImage.Options.merge
+
+
+def _holds(boxes: object, image_size: object, T: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            -1e28 <= least_of(boxes)
+            and most_of(boxes) <= 1e28
+            and has_room(dtype_name(T), contents_of(image_size))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -257,7 +281,9 @@ def crop_and_resize_grad_image(
         output: `T`, `*image_size`. Derivatives by each element of the images.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `-1e28 <= least(boxes) and most(boxes) <= 1e28`,
+            `memory(T, contents(image_size))`.
 
     Example:
         >>> grads = np.ones((1, 2, 2, 1), np.float32)
@@ -288,6 +314,7 @@ def crop_and_resize_grad_image(
                 and -2147483648 <= image_size <= 2147483647
                 or fits(TInt32, image_size)
             )
+            and _holds(boxes, image_size, T)
         ):
             _result = execute(
                 context[CURRENT],

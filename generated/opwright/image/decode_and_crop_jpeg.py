@@ -57,9 +57,9 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
 
     The result is that of DecodeJpeg, cut to the window, but rows and blocks outside of
     it are passed over, which is much faster for small windows of large images: that is
-    how ImageNet is read for training. The window has to lie within the image, which
-    ExtractJpegShape tells the size of. With a `ratio`, it is in pixels of the smaller
-    image. Other formats than JPEG are refused.
+    how ImageNet is read for training. The window has to lie within the image, whose
+    size ExtractJpegShape returns. With a `ratio`, it is in pixels of the smaller image.
+    Other formats than JPEG are refused.
 
     Gradient: none registered.
 
@@ -175,8 +175,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         The result is that of DecodeJpeg, cut to the window, but rows and blocks outside
         of it are passed over, which is much faster for small windows of large images:
         that is how ImageNet is read for training. The window has to lie within the
-        image, which ExtractJpegShape tells the size of. With a `ratio`, it is in pixels
-        of the smaller image. Other formats than JPEG are refused.
+        image, whose size ExtractJpegShape returns. With a `ratio`, it is in pixels of
+        the smaller image. Other formats than JPEG are refused.
 
         Gradient: none registered.
 
@@ -289,9 +289,9 @@ def decode_and_crop_jpeg(
 
     The result is that of DecodeJpeg, cut to the window, but rows and blocks outside of
     it are passed over, which is much faster for small windows of large images: that is
-    how ImageNet is read for training. The window has to lie within the image, which
-    ExtractJpegShape tells the size of. With a `ratio`, it is in pixels of the smaller
-    image. Other formats than JPEG are refused.
+    how ImageNet is read for training. The window has to lie within the image, whose
+    size ExtractJpegShape returns. With a `ratio`, it is in pixels of the smaller image.
+    Other formats than JPEG are refused.
 
     Gradient: none registered.
 

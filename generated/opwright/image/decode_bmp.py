@@ -40,9 +40,9 @@ class DecodeBmp(TensorOp[TUint8]):
     """Decodes a BMP file to pixels.
 
     The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image of
-    uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
-    are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
-    and so are other formats: DecodeImage takes all of them.
+    uint8 with rows, columns and channels, in red, green, blue. With 3 or 4 `channels`,
+    gray is repeated, and opacity left out or set to 255; 1 is refused, and so are other
+    formats: DecodeImage takes all of them.
 
     Gradient: none registered.
 
@@ -100,9 +100,9 @@ class DecodeBmp(TensorOp[TUint8]):
         """Decodes a BMP file to pixels.
 
         The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image
-        of uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4
-        `channels` are asked for, gray is repeated, and opacity left out or set to 255;
-        1 is refused, and so are other formats: DecodeImage takes all of them.
+        of uint8 with rows, columns and channels, in red, green, blue. With 3 or 4
+        `channels`, gray is repeated, and opacity left out or set to 255; 1 is refused,
+        and so are other formats: DecodeImage takes all of them.
 
         Gradient: none registered.
 
@@ -165,9 +165,9 @@ def decode_bmp(
     """Decodes a BMP file to pixels.
 
     The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image of
-    uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
-    are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
-    and so are other formats: DecodeImage takes all of them.
+    uint8 with rows, columns and channels, in red, green, blue. With 3 or 4 `channels`,
+    gray is repeated, and opacity left out or set to 255; 1 is refused, and so are other
+    formats: DecodeImage takes all of them.
 
     Gradient: none registered.
 

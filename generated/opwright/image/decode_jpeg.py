@@ -46,8 +46,8 @@ class DecodeJpeg(TensorOp[TUint8]):
     """Decodes a JPEG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image of uint8 with rows,
-    columns and channels. Colors are converted to the number of channels that is asked
-    for. Orientation and color profiles in the file are not looked at.
+    columns and channels. Colors are converted to the requested number of channels.
+    Orientation and color profiles in the file are ignored.
 
     It takes PNG files as well, which may have 4 channels, and GIFs of one frame; the
     options for JPEG do nothing then. DecodeAndCropJpeg decodes a part, ExtractJpegShape
@@ -160,8 +160,8 @@ class DecodeJpeg(TensorOp[TUint8]):
         """Decodes a JPEG file to pixels.
 
         The bytes of a file, as ReadFile reads them, become an image of uint8 with rows,
-        columns and channels. Colors are converted to the number of channels that is
-        asked for. Orientation and color profiles in the file are not looked at.
+        columns and channels. Colors are converted to the requested number of channels.
+        Orientation and color profiles in the file are ignored.
 
         It takes PNG files as well, which may have 4 channels, and GIFs of one frame;
         the options for JPEG do nothing then. DecodeAndCropJpeg decodes a part,
@@ -265,8 +265,8 @@ def decode_jpeg(
     """Decodes a JPEG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image of uint8 with rows,
-    columns and channels. Colors are converted to the number of channels that is asked
-    for. Orientation and color profiles in the file are not looked at.
+    columns and channels. Colors are converted to the requested number of channels.
+    Orientation and color profiles in the file are ignored.
 
     It takes PNG files as well, which may have 4 channels, and GIFs of one frame; the
     options for JPEG do nothing then. DecodeAndCropJpeg decodes a part, ExtractJpegShape

@@ -53,9 +53,9 @@ class DecodePng(TensorOp[Dtype]):
     """Decodes a PNG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image with rows, columns and
-    channels. PNG loses nothing. Channels and depth are converted to what is asked for:
-    a file of 8 bits read as uint16 has its values times 257, one of 16 bits read as
-    uint8 keeps their upper bytes.
+    channels. PNG loses nothing. Channels and depth are converted to what `channels` and
+    `dtype` say: a file of 8 bits read as uint16 has its values times 257, one of 16
+    bits read as uint8 keeps their upper bytes.
 
     It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
     their values times 256 make uint16. Other files are refused. DecodeImage takes any
@@ -144,9 +144,9 @@ class DecodePng(TensorOp[Dtype]):
         """Decodes a PNG file to pixels.
 
         The bytes of a file, as ReadFile reads them, become an image with rows, columns
-        and channels. PNG loses nothing. Channels and depth are converted to what is
-        asked for: a file of 8 bits read as uint16 has its values times 257, one of 16
-        bits read as uint8 keeps their upper bytes.
+        and channels. PNG loses nothing. Channels and depth are converted to what
+        `channels` and `dtype` say: a file of 8 bits read as uint16 has its values times
+        257, one of 16 bits read as uint8 keeps their upper bytes.
 
         It takes JPEG files as well, and GIFs of one frame, these with 0 or 3
         `channels`; their values times 256 make uint16. Other files are refused.
@@ -243,9 +243,9 @@ def decode_png(
     """Decodes a PNG file to pixels.
 
     The bytes of a file, as ReadFile reads them, become an image with rows, columns and
-    channels. PNG loses nothing. Channels and depth are converted to what is asked for:
-    a file of 8 bits read as uint16 has its values times 257, one of 16 bits read as
-    uint8 keeps their upper bytes.
+    channels. PNG loses nothing. Channels and depth are converted to what `channels` and
+    `dtype` say: a file of 8 bits read as uint16 has its values times 257, one of 16
+    bits read as uint8 keeps their upper bytes.
 
     It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
     their values times 256 make uint16. Other files are refused. DecodeImage takes any

@@ -53,10 +53,9 @@ class DecodeWebP(TensorOp[Dtype]):
 
     The bytes of a file become a stack of images of uint8 with frames, rows, columns and
     channels; a file that is no animation gives a stack of one. Channels are not
-    converted: a number that is asked for has to be that of the file, 3 or, with
-    opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one image of
-    three axes. DecodeImage takes all formats, and returns the first frame alone where
-    asked.
+    converted: a number that is given has to be that of the file, 3 or, with opacity, 4;
+    animations have 4. JPEG and PNG files are taken as well, as one image of three axes.
+    DecodeImage takes all formats, and can return the first frame alone.
 
     TensorFlow 2.20 brought it. Gradient: none registered.
 
@@ -144,10 +143,10 @@ class DecodeWebP(TensorOp[Dtype]):
 
         The bytes of a file become a stack of images of uint8 with frames, rows, columns
         and channels; a file that is no animation gives a stack of one. Channels are not
-        converted: a number that is asked for has to be that of the file, 3 or, with
+        converted: a number that is given has to be that of the file, 3 or, with
         opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one
-        image of three axes. DecodeImage takes all formats, and returns the first frame
-        alone where asked.
+        image of three axes. DecodeImage takes all formats, and can return the first
+        frame alone.
 
         TensorFlow 2.20 brought it. Gradient: none registered.
 
@@ -240,10 +239,9 @@ def decode_web_p(
 
     The bytes of a file become a stack of images of uint8 with frames, rows, columns and
     channels; a file that is no animation gives a stack of one. Channels are not
-    converted: a number that is asked for has to be that of the file, 3 or, with
-    opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one image of
-    three axes. DecodeImage takes all formats, and returns the first frame alone where
-    asked.
+    converted: a number that is given has to be that of the file, 3 or, with opacity, 4;
+    animations have 4. JPEG and PNG files are taken as well, as one image of three axes.
+    DecodeImage takes all formats, and can return the first frame alone.
 
     TensorFlow 2.20 brought it. Gradient: none registered.
 

@@ -16,13 +16,16 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -48,8 +51,8 @@ class ExtractGlimpseV2Inputs(OpInputs):
 class ExtractGlimpseV2(TensorOp[TFloat32]):
     """Cuts a window out of each image, at a place of its own.
 
-    For attention that looks at one part of an image at a time. With o from `offsets`, h
-    the height of the image and s that of the glimpse, the first row is
+    For attention to one part of an image at a time. With o from `offsets`, h the height
+    of the image and s that of the glimpse, the first row is
 
       (1 + o) * h / 2 - s / 2     normalized and centered: from -1 to 1
       o + h / 2                   centered alone, o in pixels
@@ -61,7 +64,7 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
 
     What lies outside of the image is filled with noise: uniform, of the range of values
     within, or Gaussian, of their mean and deviation, or 0. `uniform_noise` is the older
-    name for the first, and refused beside another `noise`. CropAndResize cuts between
+    name for the first, and refused with another `noise`. CropAndResize cuts between
     pixels, and has a gradient.
 
     Gradient: none registered.
@@ -78,6 +81,9 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
     """
 
     OP_NAME = "ExtractGlimpseV2"
+    REQUIRES = (
+        'memory("float32", shape(input)[:1], contents(size), shape(input)[3:])',
+    )
     SHAPES = {
         "input": "(b, h, w, c)",
         "size": "(2,)",
@@ -152,8 +158,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
     ) -> ExtractGlimpseV2:
         """Cuts a window out of each image, at a place of its own.
 
-        For attention that looks at one part of an image at a time. With o from
-        `offsets`, h the height of the image and s that of the glimpse, the first row is
+        For attention to one part of an image at a time. With o from `offsets`, h the
+        height of the image and s that of the glimpse, the first row is
 
           (1 + o) * h / 2 - s / 2     normalized and centered: from -1 to 1
           o + h / 2                   centered alone, o in pixels
@@ -165,8 +171,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
 
         What lies outside of the image is filled with noise: uniform, of the range of
         values within, or Gaussian, of their mean and deviation, or 0. `uniform_noise`
-        is the older name for the first, and refused beside another `noise`.
-        CropAndResize cuts between pixels, and has a gradient.
+        is the older name for the first, and refused with another `noise`. CropAndResize
+        cuts between pixels, and has a gradient.
 
         Gradient: none registered.
 
@@ -174,9 +180,9 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: float32, `b h w c`. Images to look at.
+            input: float32, `b h w c`. Images to cut glimpses from.
             size: int32, `2`. Height and width of the glimpses.
-            offsets: float32, `b 2`. For each image, where to look: row, then column.
+            offsets: float32, `b 2`. For each image, where to cut: row, then column.
             options: merged field by field; the last explicit one wins.
                 centered: bool. Default True. Whether offsets count from the middle of
                     the image, or from its top left corner.
@@ -191,7 +197,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
             glimpse: float32, `b size[0] size[1] c`. One glimpse of each image.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory("float32",
+                shape(input)[:1], contents(size), shape(input)[3:])`.
 
         Example:
             >>> image = np.arange(25.0).reshape(1, 5, 5, 1)
@@ -215,6 +222,7 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(input, size)
             ):
                 op.glimpse = execute(
                     context[CURRENT],
@@ -252,6 +260,16 @@ DEFAULTS = ExtractGlimpseV2.Options()
 MERGE = ExtractGlimpseV2.Options.merge
 
 
+def _holds(input: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            "float32", sizes_of(input)[:1], contents_of(size), sizes_of(input)[3:]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def extract_glimpse_v2(
     input: Operand[TFloat32],
@@ -267,8 +285,8 @@ def extract_glimpse_v2(
 ) -> Output[TFloat32]:
     """Cuts a window out of each image, at a place of its own.
 
-    For attention that looks at one part of an image at a time. With o from `offsets`, h
-    the height of the image and s that of the glimpse, the first row is
+    For attention to one part of an image at a time. With o from `offsets`, h the height
+    of the image and s that of the glimpse, the first row is
 
       (1 + o) * h / 2 - s / 2     normalized and centered: from -1 to 1
       o + h / 2                   centered alone, o in pixels
@@ -280,7 +298,7 @@ def extract_glimpse_v2(
 
     What lies outside of the image is filled with noise: uniform, of the range of values
     within, or Gaussian, of their mean and deviation, or 0. `uniform_noise` is the older
-    name for the first, and refused beside another `noise`. CropAndResize cuts between
+    name for the first, and refused with another `noise`. CropAndResize cuts between
     pixels, and has a gradient.
 
     Gradient: none registered.
@@ -289,9 +307,9 @@ def extract_glimpse_v2(
     keywords.
 
     Args:
-        input: float32, `b h w c`. Images to look at.
+        input: float32, `b h w c`. Images to cut glimpses from.
         size: int32, `2`. Height and width of the glimpses.
-        offsets: float32, `b 2`. For each image, where to look: row, then column.
+        offsets: float32, `b 2`. For each image, where to cut: row, then column.
         centered: bool. Default True. Whether offsets count from the middle of the
             image, or from its top left corner.
         normalized: bool. Default True. Whether offsets are relative to the size of the
@@ -306,7 +324,8 @@ def extract_glimpse_v2(
         glimpse: float32, `b size[0] size[1] c`. One glimpse of each image.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory("float32",
+            shape(input)[:1], contents(size), shape(input)[3:])`.
 
     Example:
         >>> image = np.arange(25.0).reshape(1, 5, 5, 1)
@@ -329,6 +348,7 @@ def extract_glimpse_v2(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(input, size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -54,7 +57,7 @@ class ExtractImagePatchesInputs(OpInputs, Generic[U]):
 class ExtractImagePatches(TensorOp[T]):
     """Lays the patches that a convolution would see out along the channels.
 
-    At each place of a window over an image, its pixels are put behind each other, row
+    At each place of a window over an image, its pixels are put one after the other, row
     by row, each with all of its channels. Pixel (p, q) of the patch at (i, j) is
 
       images[b, i * s1 + p * r1, j * s2 + q * r2, :]    for p < k1, q < k2
@@ -85,6 +88,10 @@ class ExtractImagePatches(TensorOp[T]):
     """
 
     OP_NAME = "ExtractImagePatches"
+    REQUIRES = (
+        "elements(images) > 0 or most(shape(images)) < 2**31",
+        "most(ksizes) < 2**20 and most(strides) < 2**20 and most(rates) < 2**20",
+    )
     SHAPES = {
         "images": "(b, h, w, c)",
         "patches": "(b, window(h, ksizes[1], strides[1], padding, rates[1]), window(w, ksizes[2], strides[2], padding, rates[2]), ksizes[1] * ksizes[2] * c)",
@@ -110,7 +117,7 @@ class ExtractImagePatches(TensorOp[T]):
     ) -> ExtractImagePatches[U]:
         """Lays the patches that a convolution would see out along the channels.
 
-        At each place of a window over an image, its pixels are put behind each other,
+        At each place of a window over an image, its pixels are put one after the other,
         row by row, each with all of its channels. Pixel (p, q) of the patch at (i, j)
         is
 
@@ -145,7 +152,9 @@ class ExtractImagePatches(TensorOp[T]):
                 ksizes[1]*ksizes[2]*c`. For each place of the window, the pixels in it.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(images) > 0 or most(shape(images)) < 2**31`, `most(ksizes) <
+                2**20 and most(strides) < 2**20 and most(rates) < 2**20`.
 
         Example:
             >>> image = np.arange(16).reshape(1, 4, 4, 1)
@@ -159,7 +168,11 @@ class ExtractImagePatches(TensorOp[T]):
         op: ExtractImagePatches[U] = new(ExtractImagePatches)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(images, ksizes, strides, rates)
+            ):
                 op.patches = execute(
                     context[CURRENT],
                     "ExtractImagePatches",
@@ -185,6 +198,21 @@ class ExtractImagePatches(TensorOp[T]):
         )
 
 
+def _holds(
+    images: object, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (elements_of(images) > 0 or most_of(sizes_of(images)) < 2147483648)
+            and max(ksizes) < 1048576
+            and max(strides) < 1048576
+            and max(rates) < 1048576
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def extract_image_patches(
     images: Operand[U],
@@ -198,7 +226,7 @@ def extract_image_patches(
 ) -> Output[U]:
     """Lays the patches that a convolution would see out along the channels.
 
-    At each place of a window over an image, its pixels are put behind each other, row
+    At each place of a window over an image, its pixels are put one after the other, row
     by row, each with all of its channels. Pixel (p, q) of the patch at (i, j) is
 
       images[b, i * s1 + p * r1, j * s2 + q * r2, :]    for p < k1, q < k2
@@ -232,7 +260,9 @@ def extract_image_patches(
             place of the window, the pixels in it.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(images) > 0 or most(shape(images)) < 2**31`, `most(ksizes) < 2**20
+            and most(strides) < 2**20 and most(rates) < 2**20`.
 
     Example:
         >>> image = np.arange(16).reshape(1, 4, 4, 1)
@@ -246,7 +276,11 @@ def extract_image_patches(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(images, ksizes, strides, rates)
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExtractImagePatches",

@@ -45,9 +45,9 @@ class ExtractVolumePatchesInputs(OpInputs, Generic[U]):
 class ExtractVolumePatches(TensorOp[T]):
     """Lays the blocks that a 3-D convolution would see out along the channels.
 
-    At each place of a window over a volume, its voxels are put behind each other, each
-    with all of its channels; the last axis is k1 * k2 * k3 * c long, with the sizes k
-    of the window. With SAME padding, what is outside of the volume is 0.
+    At each place of a window over a volume, its voxels are put one after the other,
+    each with all of its channels; the last axis is k1 * k2 * k3 * c long, with the
+    sizes k of the window. With SAME padding, what is outside of the volume is 0.
 
     Each list of five begins and ends with 1: others are refused. ExtractImagePatches is
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
@@ -96,7 +96,7 @@ class ExtractVolumePatches(TensorOp[T]):
     ) -> ExtractVolumePatches[U]:
         """Lays the blocks that a 3-D convolution would see out along the channels.
 
-        At each place of a window over a volume, its voxels are put behind each other,
+        At each place of a window over a volume, its voxels are put one after the other,
         each with all of its channels; the last axis is k1 * k2 * k3 * c long, with the
         sizes k of the window. With SAME padding, what is outside of the volume is 0.
 
@@ -174,9 +174,9 @@ def extract_volume_patches(
 ) -> Output[U]:
     """Lays the blocks that a 3-D convolution would see out along the channels.
 
-    At each place of a window over a volume, its voxels are put behind each other, each
-    with all of its channels; the last axis is k1 * k2 * k3 * c long, with the sizes k
-    of the window. With SAME padding, what is outside of the volume is 0.
+    At each place of a window over a volume, its voxels are put one after the other,
+    each with all of its channels; the last axis is k1 * k2 * k3 * c long, with the
+    sizes k of the window. With SAME padding, what is outside of the volume is 0.
 
     Each list of five begins and ends with 1: others are refused. ExtractImagePatches is
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the

@@ -174,8 +174,8 @@ class GenerateBoundingBoxProposals(Op):
                 x2].
             nms_threshold: float32, `scalar`. Overlap above which a box is passed over,
                 from 0 to 1.
-            pre_nms_topn: int32, `scalar`. How many of the best scores to look at, above
-                0.
+            pre_nms_topn: int32, `scalar`. How many of the best scores to consider,
+                above 0.
             min_size: float32, `scalar`. Length of the shortest side that a box may
                 have.
             options: merged field by field; the last explicit one wins.
@@ -291,7 +291,7 @@ def generate_bounding_box_proposals(
         anchors: float32, `h w 4*a`. Anchors of each place, as corners [y1, x1, y2, x2].
         nms_threshold: float32, `scalar`. Overlap above which a box is passed over, from
             0 to 1.
-        pre_nms_topn: int32, `scalar`. How many of the best scores to look at, above 0.
+        pre_nms_topn: int32, `scalar`. How many of the best scores to consider, above 0.
         min_size: float32, `scalar`. Length of the shortest side that a box may have.
         post_nms_topn: int. Default 300. How many boxes to return for each image.
         name: what the op is called in a graph.

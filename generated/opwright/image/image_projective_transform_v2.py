@@ -16,13 +16,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -95,6 +99,9 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "ImageProjectiveTransformV2"
+    REQUIRES = (
+        "memory(dtype, shape(images)[:1], contents(output_shape), shape(images)[3:])",
+    )
     SHAPES = {
         "images": "(b, h, w, c)",
         "transforms": "either((1, 8), (b, 8))",
@@ -182,7 +189,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
                 results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(dtype,
+                shape(images)[:1], contents(output_shape), shape(images)[3:])`.
 
         Example:
             >>> image = np.arange(9.0).reshape(1, 3, 3, 1)
@@ -209,6 +217,7 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
                     and -2147483648 <= output_shape <= 2147483647
                     or fits(TInt32, output_shape)
                 )
+                and _holds(images, output_shape)
             ):
                 op.transformed_images = execute(
                     context[CURRENT],
@@ -235,6 +244,19 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
 DEFAULTS = ImageProjectiveTransformV2.Options()
 MERGE = ImageProjectiveTransformV2.Options.merge
+
+
+def _holds(images: object, output_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(images),
+            sizes_of(images)[:1],
+            contents_of(output_shape),
+            sizes_of(images)[3:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -285,7 +307,8 @@ def image_projective_transform_v2(
         transformed_images: `dtype`, `b output_shape[0] output_shape[1] c`. The results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(dtype,
+            shape(images)[:1], contents(output_shape), shape(images)[3:])`.
 
     Example:
         >>> image = np.arange(9.0).reshape(1, 3, 3, 1)
@@ -311,6 +334,7 @@ def image_projective_transform_v2(
                 and -2147483648 <= output_shape <= 2147483647
                 or fits(TInt32, output_shape)
             )
+            and _holds(images, output_shape)
         ):
             _result = execute(
                 context[CURRENT],

@@ -14,13 +14,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -96,6 +100,9 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
     """
 
     OP_NAME = "ImageProjectiveTransformV3"
+    REQUIRES = (
+        "memory(dtype, shape(images)[:1], contents(output_shape), shape(images)[3:])",
+    )
     SHAPES = {
         "images": "(b, h, w, c)",
         "transforms": "either((1, 8), (b, 8))",
@@ -187,7 +194,8 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
                 results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(dtype,
+                shape(images)[:1], contents(output_shape), shape(images)[3:])`.
 
         Example:
             >>> image = np.arange(9.0).reshape(1, 3, 3, 1)
@@ -214,6 +222,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
                     and -2147483648 <= output_shape <= 2147483647
                     or fits(TInt32, output_shape)
                 )
+                and _holds(images, output_shape)
             ):
                 op.transformed_images = execute(
                     context[CURRENT],
@@ -241,6 +250,19 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
 DEFAULTS = ImageProjectiveTransformV3.Options()
 MERGE = ImageProjectiveTransformV3.Options.merge
+
+
+def _holds(images: object, output_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(images),
+            sizes_of(images)[:1],
+            contents_of(output_shape),
+            sizes_of(images)[3:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -295,7 +317,8 @@ def image_projective_transform_v3(
         transformed_images: `dtype`, `b output_shape[0] output_shape[1] c`. The results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(dtype,
+            shape(images)[:1], contents(output_shape), shape(images)[3:])`.
 
     Example:
         >>> image = np.arange(9.0).reshape(1, 3, 3, 1)
@@ -321,6 +344,7 @@ def image_projective_transform_v3(
                 and -2147483648 <= output_shape <= 2147483647
                 or fits(TInt32, output_shape)
             )
+            and _holds(images, output_shape)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -67,6 +69,10 @@ class NearestNeighbors(Op):
     """
 
     OP_NAME = "NearestNeighbors"
+    REQUIRES = (
+        "elements(k) == 1",
+        "value(k) >= 0",
+    )
     SHAPES = {
         "points": "(n, d)",
         "centers": "(m, d)",
@@ -118,7 +124,8 @@ class NearestNeighbors(Op):
             nearest_center_distances: float32, `n min(m, k)`. Their squared distances.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(k) == 1`,
+                `value(k) >= 0`.
 
         Example:
             >>> points = np.array([[0.0, 0.0], [5.0, 5.0]])
@@ -141,6 +148,7 @@ class NearestNeighbors(Op):
                     and -9223372036854775808 <= k <= 9223372036854775807
                     or fits(TInt64, k)
                 )
+                and _holds(k)
             ):
                 op.nearest_center_indices, op.nearest_center_distances = execute(
                     context[CURRENT], "NearestNeighbors", None, points, centers, k
@@ -149,6 +157,14 @@ class NearestNeighbors(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (points, centers, k), {}, fast_path_error)
+
+
+def _holds(k: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(k) == 1 and value_of(k) >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -184,7 +200,8 @@ def nearest_neighbors(
         nearest_center_distances: float32, `n min(m, k)`. Their squared distances.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(k) == 1`,
+            `value(k) >= 0`.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [5.0, 5.0]])
@@ -207,6 +224,7 @@ def nearest_neighbors(
                 and -9223372036854775808 <= k <= 9223372036854775807
                 or fits(TInt64, k)
             )
+            and _holds(k)
         ):
             _result = NearestNeighborsOutputs._make(
                 execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)

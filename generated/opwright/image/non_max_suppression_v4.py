@@ -23,7 +23,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -102,6 +104,9 @@ class NonMaxSuppressionV4(Op):
     """
 
     OP_NAME = "NonMaxSuppressionV4"
+    REQUIRES = (
+        'not pad_to_max_output_size or memory("int32", 2, value(max_output_size))',
+    )
     SHAPES = {
         "boxes": "(n, 4)",
         "scores": "(n,)",
@@ -193,7 +198,8 @@ class NonMaxSuppressionV4(Op):
             valid_outputs: int32, `scalar`. How many boxes were picked.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `not
+                pad_to_max_output_size or memory("int32", 2, value(max_output_size))`.
 
         Example:
             >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
@@ -217,6 +223,7 @@ class NonMaxSuppressionV4(Op):
                     and -2147483648 <= max_output_size <= 2147483647
                     or fits(TInt32, max_output_size)
                 )
+                and _holds(max_output_size, opts.pad_to_max_output_size)
             ):
                 op.selected_indices, op.valid_outputs = execute(
                     context[CURRENT],
@@ -243,6 +250,16 @@ class NonMaxSuppressionV4(Op):
 
 DEFAULTS = NonMaxSuppressionV4.Options()
 MERGE = NonMaxSuppressionV4.Options.merge
+
+
+def _holds(max_output_size: object, pad_to_max_output_size: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return not pad_to_max_output_size or has_room(
+            "int32", 2, value_of(max_output_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -292,7 +309,8 @@ def non_max_suppression_v4(
         valid_outputs: int32, `scalar`. How many boxes were picked.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `not pad_to_max_output_size
+            or memory("int32", 2, value(max_output_size))`.
 
     Example:
         >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
@@ -315,6 +333,7 @@ def non_max_suppression_v4(
                 and -2147483648 <= max_output_size <= 2147483647
                 or fits(TInt32, max_output_size)
             )
+            and _holds(max_output_size, pad_to_max_output_size)
         ):
             _result = NonMaxSuppressionV4Outputs._make(
                 execute(

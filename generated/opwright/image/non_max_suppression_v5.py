@@ -23,7 +23,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -81,8 +83,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     taken (soft NMS, Bodla and others, 2017, https://arxiv.org/abs/1704.04503). A score
     that falls to `score_threshold` or below is out. With a sigma of 0, boxes of an
     overlap above `iou_threshold` are left out at once, as NonMaxSuppressionV4 does;
-    otherwise that threshold plays no part. The scores that were left come back beside
-    the indices.
+    otherwise that threshold plays no part. The remaining scores come back with the
+    indices.
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
@@ -107,6 +109,9 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     """
 
     OP_NAME = "NonMaxSuppressionV5"
+    REQUIRES = (
+        'not pad_to_max_output_size or memory("int32", 2, value(max_output_size))',
+    )
     SHAPES = {
         "boxes": "(n, 4)",
         "scores": "(n,)",
@@ -175,8 +180,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         taken (soft NMS, Bodla and others, 2017, https://arxiv.org/abs/1704.04503). A
         score that falls to `score_threshold` or below is out. With a sigma of 0, boxes
         of an overlap above `iou_threshold` are left out at once, as NonMaxSuppressionV4
-        does; otherwise that threshold plays no part. The scores that were left come
-        back beside the indices.
+        does; otherwise that threshold plays no part. The remaining scores come back
+        with the indices.
 
         Corners may come in either order, and in any unit. Negative sigmas are refused.
 
@@ -209,7 +214,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
             valid_outputs: int32, `scalar`. How many boxes were picked.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `not
+                pad_to_max_output_size or memory("int32", 2, value(max_output_size))`.
 
         Example:
             >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
@@ -233,6 +239,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
                     and -2147483648 <= max_output_size <= 2147483647
                     or fits(TInt32, max_output_size)
                 )
+                and _holds(max_output_size, opts.pad_to_max_output_size)
             ):
                 op.selected_indices, op.selected_scores, op.valid_outputs = execute(
                     context[CURRENT],
@@ -269,6 +276,16 @@ DEFAULTS = NonMaxSuppressionV5.Options()
 MERGE = NonMaxSuppressionV5.Options.merge
 
 
+def _holds(max_output_size: object, pad_to_max_output_size: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return not pad_to_max_output_size or has_room(
+            "int32", 2, value_of(max_output_size)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def non_max_suppression_v5(
     boxes: Operand[U],
@@ -292,8 +309,8 @@ def non_max_suppression_v5(
     taken (soft NMS, Bodla and others, 2017, https://arxiv.org/abs/1704.04503). A score
     that falls to `score_threshold` or below is out. With a sigma of 0, boxes of an
     overlap above `iou_threshold` are left out at once, as NonMaxSuppressionV4 does;
-    otherwise that threshold plays no part. The scores that were left come back beside
-    the indices.
+    otherwise that threshold plays no part. The remaining scores come back with the
+    indices.
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
@@ -325,7 +342,8 @@ def non_max_suppression_v5(
         valid_outputs: int32, `scalar`. How many boxes were picked.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `not pad_to_max_output_size
+            or memory("int32", 2, value(max_output_size))`.
 
     Example:
         >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
@@ -348,6 +366,7 @@ def non_max_suppression_v5(
                 and -2147483648 <= max_output_size <= 2147483647
                 or fits(TInt32, max_output_size)
             )
+            and _holds(max_output_size, pad_to_max_output_size)
         ):
             _result = NonMaxSuppressionV5Outputs._make(
                 execute(

@@ -17,13 +17,19 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -99,6 +105,11 @@ class QuantizedResizeBilinear(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedResizeBilinear"
+    REQUIRES = (
+        'memory("int64", 16, most(size))',
+        "memory(T, shape(images)[:1], contents(size), shape(images)[3:])",
+        "elements(min, max) == 1",
+    )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -203,7 +214,9 @@ class QuantizedResizeBilinear(Op, Generic[T]):
             out_max: float32, `scalar`. `max` again.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 16, most(size))`, `memory(T, shape(images)[:1],
+                contents(size), shape(images)[3:])`, `elements(min, max) == 1`.
 
         Example:
             >>> codes = tf.constant([[[[0], [10]]]], tf.quint8)
@@ -226,6 +239,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size, min, max)
             ):
                 op.resized_images, op.out_min, op.out_max = execute(
                     context[CURRENT],
@@ -256,6 +270,24 @@ class QuantizedResizeBilinear(Op, Generic[T]):
 
 DEFAULTS = QuantizedResizeBilinear.Options()
 MERGE = QuantizedResizeBilinear.Options.merge
+
+
+def _holds(images: object, size: object, min_: object, max_: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            has_room("int64", 16, most_of(size))
+            and has_room(
+                some_dtype_of(images),
+                sizes_of(images)[:1],
+                contents_of(size),
+                sizes_of(images)[3:],
+            )
+            and elements_of(min_) == 1
+            and elements_of(max_) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -306,7 +338,9 @@ def quantized_resize_bilinear(
         out_max: float32, `scalar`. `max` again.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 16, most(size))`, `memory(T, shape(images)[:1],
+            contents(size), shape(images)[3:])`, `elements(min, max) == 1`.
 
     Example:
         >>> codes = tf.constant([[[[0], [10]]]], tf.quint8)
@@ -328,6 +362,7 @@ def quantized_resize_bilinear(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size, min, max)
         ):
             _result = QuantizedResizeBilinearOutputs._make(
                 execute(

@@ -90,8 +90,8 @@ class RandomCrop(TensorOp[T]):
         """Optional attributes of RandomCrop.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -150,7 +150,7 @@ class RandomCrop(TensorOp[T]):
             size: int64, `2`. Height and width of the window.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -237,7 +237,7 @@ def random_crop(
         image: `T`, `h w c`. The image to cut from.
         size: int64, `2`. Height and width of the window.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 

@@ -16,13 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +83,10 @@ class ResizeArea(TensorOp[TFloat32]):
     """
 
     OP_NAME = "ResizeArea"
+    REQUIRES = (
+        'memory("int64", 16, most(size))',
+        'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+    )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -153,7 +161,9 @@ class ResizeArea(TensorOp[TFloat32]):
                 size.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+                contents(size), shape(images)[3:])`.
 
         Example:
             >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -175,6 +185,7 @@ class ResizeArea(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size)
             ):
                 op.resized_images = execute(
                     context[CURRENT],
@@ -198,6 +209,16 @@ class ResizeArea(TensorOp[TFloat32]):
 
 DEFAULTS = ResizeArea.Options()
 MERGE = ResizeArea.Options.merge
+
+
+def _holds(images: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 16, most_of(size)) and has_room(
+            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -235,7 +256,9 @@ def resize_area(
         resized_images: float32, `b size[0] size[1] c`. The images in their new size.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+            contents(size), shape(images)[3:])`.
 
     Example:
         >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -256,6 +279,7 @@ def resize_area(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size)
         ):
             _result = execute(
                 context[CURRENT],

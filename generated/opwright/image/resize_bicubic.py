@@ -16,13 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +94,10 @@ class ResizeBicubic(TensorOp[TFloat32]):
     """
 
     OP_NAME = "ResizeBicubic"
+    REQUIRES = (
+        'memory("int64", 16, most(size))',
+        'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+    )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -187,7 +195,9 @@ class ResizeBicubic(TensorOp[TFloat32]):
                 size.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+                contents(size), shape(images)[3:])`.
 
         Example:
             >>> row = np.array([0.0, 10.0, 0.0]).reshape(1, 1, 3, 1)
@@ -210,6 +220,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size)
             ):
                 op.resized_images = execute(
                     context[CURRENT],
@@ -238,6 +249,16 @@ class ResizeBicubic(TensorOp[TFloat32]):
 
 DEFAULTS = ResizeBicubic.Options()
 MERGE = ResizeBicubic.Options.merge
+
+
+def _holds(images: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 16, most_of(size)) and has_room(
+            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -289,7 +310,9 @@ def resize_bicubic(
         resized_images: float32, `b size[0] size[1] c`. The images in their new size.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+            contents(size), shape(images)[3:])`.
 
     Example:
         >>> row = np.array([0.0, 10.0, 0.0]).reshape(1, 1, 3, 1)
@@ -311,6 +334,7 @@ def resize_bicubic(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size)
         ):
             _result = execute(
                 context[CURRENT],

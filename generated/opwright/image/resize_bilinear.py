@@ -16,13 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,10 @@ class ResizeBilinear(TensorOp[TFloat32]):
     """
 
     OP_NAME = "ResizeBilinear"
+    REQUIRES = (
+        'memory("int64", 16, most(size))',
+        'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+    )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -183,7 +191,9 @@ class ResizeBilinear(TensorOp[TFloat32]):
                 size.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+                contents(size), shape(images)[3:])`.
 
         Example:
             >>> row = np.array([0.0, 10.0]).reshape(1, 1, 2, 1)
@@ -207,6 +217,7 @@ class ResizeBilinear(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size)
             ):
                 op.resized_images = execute(
                     context[CURRENT],
@@ -235,6 +246,16 @@ class ResizeBilinear(TensorOp[TFloat32]):
 
 DEFAULTS = ResizeBilinear.Options()
 MERGE = ResizeBilinear.Options.merge
+
+
+def _holds(images: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 16, most_of(size)) and has_room(
+            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -284,7 +305,9 @@ def resize_bilinear(
         resized_images: float32, `b size[0] size[1] c`. The images in their new size.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
+            contents(size), shape(images)[3:])`.
 
     Example:
         >>> row = np.array([0.0, 10.0]).reshape(1, 1, 2, 1)
@@ -307,6 +330,7 @@ def resize_bilinear(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,13 +17,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +93,7 @@ class ResizeNearestNeighbor(TensorOp[T]):
     """
 
     OP_NAME = "ResizeNearestNeighbor"
+    REQUIRES = ("memory(T, shape(images)[:1], contents(size), shape(images)[3:])",)
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -182,7 +187,8 @@ class ResizeNearestNeighbor(TensorOp[T]):
                 of `images`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                shape(images)[:1], contents(size), shape(images)[3:])`.
 
         Example:
             >>> labels = np.array([1, 2, 3]).reshape(1, 1, 3, 1)
@@ -205,6 +211,7 @@ class ResizeNearestNeighbor(TensorOp[T]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size)
             ):
                 op.resized_images = execute(
                     context[CURRENT],
@@ -233,6 +240,19 @@ class ResizeNearestNeighbor(TensorOp[T]):
 
 DEFAULTS = ResizeNearestNeighbor.Options()
 MERGE = ResizeNearestNeighbor.Options.merge
+
+
+def _holds(images: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(images),
+            sizes_of(images)[:1],
+            contents_of(size),
+            sizes_of(images)[3:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -282,7 +302,8 @@ def resize_nearest_neighbor(
             `images`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T,
+            shape(images)[:1], contents(size), shape(images)[3:])`.
 
     Example:
         >>> labels = np.array([1, 2, 3]).reshape(1, 1, 3, 1)
@@ -304,6 +325,7 @@ def resize_nearest_neighbor(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size)
         ):
             _result = execute(
                 context[CURRENT],

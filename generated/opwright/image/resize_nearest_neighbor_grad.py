@@ -17,13 +17,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -59,8 +63,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
     """Turns a gradient for images resized to nearest pixels into one for originals.
 
     Each element of `grads` is added to the one pixel that ResizeNearestNeighbor took
-    its pixel from, as the settings, which have to be the same, say. Pixels that nobody
-    took get 0.
+    its pixel from, as the settings, which have to be the same, say. Pixels that were
+    not taken get 0.
 
     Gradient: none registered.
 
@@ -77,6 +81,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
     """
 
     OP_NAME = "ResizeNearestNeighborGrad"
+    REQUIRES = ("memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])",)
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "size": "(2,)",
@@ -138,7 +143,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
 
         Each element of `grads` is added to the one pixel that ResizeNearestNeighbor
         took its pixel from, as the settings, which have to be the same, say. Pixels
-        that nobody took get 0.
+        that were not taken get 0.
 
         Gradient: none registered.
 
@@ -162,7 +167,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
                 originals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                shape(grads)[:1], contents(size), shape(grads)[3:])`.
 
         Example:
             >>> grads = np.ones((1, 1, 6, 1), np.float32)
@@ -184,6 +190,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(grads, size)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -214,6 +221,19 @@ DEFAULTS = ResizeNearestNeighborGrad.Options()
 MERGE = ResizeNearestNeighborGrad.Options.merge
 
 
+def _holds(grads: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(grads),
+            sizes_of(grads)[:1],
+            contents_of(size),
+            sizes_of(grads)[3:],
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def resize_nearest_neighbor_grad(
     grads: Operand[U],
@@ -227,8 +247,8 @@ def resize_nearest_neighbor_grad(
     """Turns a gradient for images resized to nearest pixels into one for originals.
 
     Each element of `grads` is added to the one pixel that ResizeNearestNeighbor took
-    its pixel from, as the settings, which have to be the same, say. Pixels that nobody
-    took get 0.
+    its pixel from, as the settings, which have to be the same, say. Pixels that were
+    not taken get 0.
 
     Gradient: none registered.
 
@@ -252,7 +272,8 @@ def resize_nearest_neighbor_grad(
             originals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T, shape(grads)[:1],
+            contents(size), shape(grads)[3:])`.
 
     Example:
         >>> grads = np.ones((1, 1, 6, 1), np.float32)
@@ -273,6 +294,7 @@ def resize_nearest_neighbor_grad(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(grads, size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -77,8 +77,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -123,8 +123,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         """Optional attributes of SampleDistortedBoundingBox.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
             min_object_covered: float. Which part of a box the window has to cover.
             aspect_ratio_range: list(float). Lowest and highest ratio of width to
@@ -218,8 +218,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         Windows of random area, aspect ratio and place are drawn, until one covers at
         least the part `min_object_covered` of one of the boxes; after `max_attempts`,
         the whole image is taken. That is the usual cropping for the training of
-        classifiers on photographs. `begin` and `size` are for Slice, which they tell to
-        keep all channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+        classifiers on photographs. `begin` and `size` are for Slice, and keep all
+        channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
 
         Boxes are relative to the image, and have to be within it. Without any, the call
         is refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as
@@ -241,7 +241,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
                 to 1.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
                 min_object_covered: float. Default 0.1. Which part of a box the window
                     has to cover.
@@ -339,8 +339,8 @@ def sample_distorted_bounding_box(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -360,7 +360,7 @@ def sample_distorted_bounding_box(
         bounding_boxes: float32, `b n 4`. Boxes of objects, [y1, x1, y2, x2], from 0 to
             1.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         min_object_covered: float. Default 0.1. Which part of a box the window has to
             cover.

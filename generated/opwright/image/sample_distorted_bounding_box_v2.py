@@ -77,8 +77,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -125,8 +125,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         """Optional attributes of SampleDistortedBoundingBoxV2.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
             aspect_ratio_range: list(float). Lowest and highest ratio of width to
                 height.
@@ -213,8 +213,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         Windows of random area, aspect ratio and place are drawn, until one covers at
         least the part `min_object_covered` of one of the boxes; after `max_attempts`,
         the whole image is taken. That is the usual cropping for the training of
-        classifiers on photographs. `begin` and `size` are for Slice, which they tell to
-        keep all channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+        classifiers on photographs. `begin` and `size` are for Slice, and keep all
+        channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
 
         Boxes are relative to the image, and have to be within it. Without any, the call
         is refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as
@@ -237,7 +237,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
                 cover.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
                 aspect_ratio_range: list(float). Default (0.75, 1.33). Lowest and
                     highest ratio of width to height.
@@ -333,8 +333,8 @@ def sample_distorted_bounding_box_v2(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -355,7 +355,7 @@ def sample_distorted_bounding_box_v2(
         min_object_covered: float32, `scalar`. Which part of a box the window has to
             cover.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         aspect_ratio_range: list(float). Default (0.75, 1.33). Lowest and highest ratio
             of width to height.

@@ -18,13 +18,16 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,6 +97,9 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
     """
 
     OP_NAME = "ScaleAndTranslate"
+    REQUIRES = (
+        'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+    )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
         "size": "(2,)",
@@ -188,7 +194,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
             resized_images: float32, `b size[0] size[1] c`. The results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory("float32",
+                shape(images)[:1], contents(size), shape(images)[3:])`.
 
         Example:
             >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -212,6 +219,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(images, size)
             ):
                 op.resized_images = execute(
                     context[CURRENT],
@@ -239,6 +247,16 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
 
 DEFAULTS = ScaleAndTranslate.Options()
 MERGE = ScaleAndTranslate.Options.merge
+
+
+def _holds(images: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -291,7 +309,8 @@ def scale_and_translate(
         resized_images: float32, `b size[0] size[1] c`. The results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory("float32",
+            shape(images)[:1], contents(size), shape(images)[3:])`.
 
     Example:
         >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -314,6 +333,7 @@ def scale_and_translate(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(images, size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -79,8 +79,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.
@@ -203,8 +203,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         Windows of random area, aspect ratio and place are drawn, until one covers at
         least the part `min_object_covered` of one of the boxes; after `max_attempts`,
         the whole image is taken. That is the usual cropping for the training of
-        classifiers on photographs. `begin` and `size` are for Slice, which they tell to
-        keep all channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+        classifiers on photographs. `begin` and `size` are for Slice, and keep all
+        channels; `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
 
         Boxes are relative to the image, and have to be within it. Without any, the call
         is refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as
@@ -317,8 +317,8 @@ def stateless_sample_distorted_bounding_box(
     Windows of random area, aspect ratio and place are drawn, until one covers at least
     the part `min_object_covered` of one of the boxes; after `max_attempts`, the whole
     image is taken. That is the usual cropping for the training of classifiers on
-    photographs. `begin` and `size` are for Slice, which they tell to keep all channels;
-    `bboxes` are for CropAndResize and DrawBoundingBoxesV2.
+    photographs. `begin` and `size` are for Slice, and keep all channels; `bboxes` are
+    for CropAndResize and DrawBoundingBoxesV2.
 
     Boxes are relative to the image, and have to be within it. Without any, the call is
     refused, or, with `use_image_if_no_bounding_boxes`, the whole image counts as one.

@@ -20,10 +20,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +86,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
     """
 
     OP_NAME = "DecodePaddedRaw"
+    REQUIRES = ('memory("uint8", elements(input_bytes), value(fixed_length))',)
     SHAPES = {
         "input_bytes": "(*x,)",
         "fixed_length": "()",
@@ -153,7 +157,8 @@ class DecodePaddedRaw(TensorOp[OutType]):
             output: `out_type`, `*x _`. The numbers, a row of them for each string.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("uint8", elements(input_bytes), value(fixed_length))`.
 
         Example:
             >>> decode_padded_raw([b"\\x01\\x00\\x02\\x00", b"\\x03"], 4, tf.uint16).numpy()
@@ -175,6 +180,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
                     and -2147483648 <= fixed_length <= 2147483647
                     or fits(TInt32, fixed_length)
                 )
+                and _holds(input_bytes, fixed_length)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -200,6 +206,14 @@ class DecodePaddedRaw(TensorOp[OutType]):
 
 DEFAULTS = DecodePaddedRaw.Options()
 MERGE = DecodePaddedRaw.Options.merge
+
+
+def _holds(input_bytes: object, fixed_length: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("uint8", elements_of(input_bytes), value_of(fixed_length))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +250,8 @@ def decode_padded_raw(
         output: `out_type`, `*x _`. The numbers, a row of them for each string.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("uint8", elements(input_bytes), value(fixed_length))`.
 
     Example:
         >>> decode_padded_raw([b"\\x01\\x00\\x02\\x00", b"\\x03"], 4, tf.uint16).numpy()
@@ -257,6 +272,7 @@ def decode_padded_raw(
                 and -2147483648 <= fixed_length <= 2147483647
                 or fits(TInt32, fixed_length)
             )
+            and _holds(input_bytes, fixed_length)
         ):
             _result = execute(
                 context[CURRENT],

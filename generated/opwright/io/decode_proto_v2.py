@@ -67,9 +67,9 @@ class DecodeProtoV2(Op):
 
     Field f of message m has sizes[m, f] values, which are padded to the most that one
     message has: with the default that the field declares, or else zeros or empty
-    strings; `sizes` tells them from real ones. Fields that are not asked for are passed
-    over. Messages within messages come out as strings, to be decoded in turn, and enums
-    as int32.
+    strings; `sizes` distinguishes them from real ones. Fields that are not requested
+    are passed over. Messages within messages come out as strings, to be decoded in
+    turn, and enums as int32.
 
     Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
     cannot hold the field, a field that the message does not have, and bytes that are no
@@ -164,9 +164,9 @@ class DecodeProtoV2(Op):
 
         Field f of message m has sizes[m, f] values, which are padded to the most that
         one message has: with the default that the field declares, or else zeros or
-        empty strings; `sizes` tells them from real ones. Fields that are not asked for
-        are passed over. Messages within messages come out as strings, to be decoded in
-        turn, and enums as int32.
+        empty strings; `sizes` distinguishes them from real ones. Fields that are not
+        requested are passed over. Messages within messages come out as strings, to be
+        decoded in turn, and enums as int32.
 
         Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
         cannot hold the field, a field that the message does not have, and bytes that
@@ -274,9 +274,9 @@ def decode_proto_v2(
 
     Field f of message m has sizes[m, f] values, which are padded to the most that one
     message has: with the default that the field declares, or else zeros or empty
-    strings; `sizes` tells them from real ones. Fields that are not asked for are passed
-    over. Messages within messages come out as strings, to be decoded in turn, and enums
-    as int32.
+    strings; `sizes` distinguishes them from real ones. Fields that are not requested
+    are passed over. Messages within messages come out as strings, to be decoded in
+    turn, and enums as int32.
 
     Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
     cannot hold the field, a field that the message does not have, and bytes that are no

@@ -62,8 +62,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 
     Row i of the matrix is a tensor, as SerializeSparse packs it; the result has one
     more dimension, the first, and along each other the largest of their sizes. Tensors
-    must have one rank and the dtype that is asked for, and there has to be one at
-    least. Entries are taken as they come, sorted or not.
+    must have the same rank and the requested dtype, and there has to be one at least.
+    Entries are taken as they come, sorted or not.
 
     DeserializeSparse takes variants too, and any number of dimensions.
 
@@ -113,8 +113,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 
         Row i of the matrix is a tensor, as SerializeSparse packs it; the result has one
         more dimension, the first, and along each other the largest of their sizes.
-        Tensors must have one rank and the dtype that is asked for, and there has to be
-        one at least. Entries are taken as they come, sorted or not.
+        Tensors must have the same rank and the requested dtype, and there has to be one
+        at least. Entries are taken as they come, sorted or not.
 
         DeserializeSparse takes variants too, and any number of dimensions.
 
@@ -176,8 +176,8 @@ def deserialize_many_sparse(
 
     Row i of the matrix is a tensor, as SerializeSparse packs it; the result has one
     more dimension, the first, and along each other the largest of their sizes. Tensors
-    must have one rank and the dtype that is asked for, and there has to be one at
-    least. Entries are taken as they come, sorted or not.
+    must have the same rank and the requested dtype, and there has to be one at least.
+    Entries are taken as they come, sorted or not.
 
     DeserializeSparse takes variants too, and any number of dimensions.
 

@@ -57,7 +57,7 @@ class EncodeProto(TensorOp[TString]):
 
     Message m gets the first sizes[m, f] values of field f; the others are padding.
     Fields are written in the order of their numbers. A field that is not repeated has
-    one value at most; if more are given, all are written, and who reads the message
+    one value at most; if more are given, all are written, and a reader of the message
     keeps the last. Messages within messages are strings that were encoded before.
     DecodeProtoV2 is the way back.
 
@@ -132,7 +132,7 @@ class EncodeProto(TensorOp[TString]):
 
         Message m gets the first sizes[m, f] values of field f; the others are padding.
         Fields are written in the order of their numbers. A field that is not repeated
-        has one value at most; if more are given, all are written, and who reads the
+        has one value at most; if more are given, all are written, and a reader of the
         message keeps the last. Messages within messages are strings that were encoded
         before. DecodeProtoV2 is the way back.
 
@@ -233,7 +233,7 @@ def encode_proto(
 
     Message m gets the first sizes[m, f] values of field f; the others are padding.
     Fields are written in the order of their numbers. A field that is not repeated has
-    one value at most; if more are given, all are written, and who reads the message
+    one value at most; if more are given, all are written, and a reader of the message
     keeps the last. Messages within messages are strings that were encoded before.
     DecodeProtoV2 is the way back.
 

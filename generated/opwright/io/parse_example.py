@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -71,8 +73,8 @@ class ParseExample(Op):
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
@@ -101,6 +103,7 @@ class ParseExample(Op):
     """
 
     OP_NAME = "ParseExample"
+    REQUIRES = ("elements(sparse_keys, dense_keys) == 1",)
     SHAPES = {
         "serialized": "(n,)",
         "names": "either((n,), (0,))",
@@ -143,8 +146,8 @@ class ParseExample(Op):
         the first size may be -1 for one that differs, and is then padded. Where an
         example lacks a dense feature it gets the default; a default without elements
         says that it must be there, or the call is refused. Sparse ones may have any
-        number of values, none too. Features that are not asked for are passed over;
-        those of another dtype than asked for are refused.
+        number of values, none too. Features that are not requested are passed over;
+        those of another dtype than requested are refused.
 
         ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example
         calls that. DecodeProtoV2 reads any messages.
@@ -180,7 +183,8 @@ class ParseExample(Op):
                 dense feature, its values in all examples.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(sparse_keys, dense_keys) == 1`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -195,7 +199,7 @@ class ParseExample(Op):
         op: ParseExample = new(ParseExample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(sparse_keys, dense_keys):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -226,6 +230,18 @@ class ParseExample(Op):
         )
 
 
+def _holds(sparse_keys: object, dense_keys: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            elements_of(_sparse_keys) == 1 for _sparse_keys in tensors_of(sparse_keys)
+        ) and all(
+            elements_of(_dense_keys) == 1 for _dense_keys in tensors_of(dense_keys)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def parse_example(
     serialized: StringOperand,
@@ -245,8 +261,8 @@ def parse_example(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
@@ -281,7 +297,8 @@ def parse_example(
             feature, its values in all examples.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(sparse_keys, dense_keys) == 1`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -296,7 +313,7 @@ def parse_example(
     fast_path_error = None
     _result: ParseExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(sparse_keys, dense_keys):
             _result = ParseExampleOutputs._make(
                 execute(
                     context[CURRENT],

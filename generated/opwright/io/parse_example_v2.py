@@ -75,8 +75,8 @@ class ParseExampleV2(Op):
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse and ragged ones may have any number of
-    values, none too. Features that are not asked for are passed over; those of another
-    dtype than asked for are refused.
+    values, none too. Features that are not requested are passed over; those of another
+    dtype than requested are refused.
 
     A vector of examples is a batch; of a scalar, outputs lack that dimension.
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
@@ -170,8 +170,8 @@ class ParseExampleV2(Op):
         the first size may be -1 for one that differs, and is then padded. Where an
         example lacks a dense feature it gets the default; a default without elements
         says that it must be there, or the call is refused. Sparse and ragged ones may
-        have any number of values, none too. Features that are not asked for are passed
-        over; those of another dtype than asked for are refused.
+        have any number of values, none too. Features that are not requested are passed
+        over; those of another dtype than requested are refused.
 
         A vector of examples is a batch; of a scalar, outputs lack that dimension.
         DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
@@ -303,8 +303,8 @@ def parse_example_v2(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse and ragged ones may have any number of
-    values, none too. Features that are not asked for are passed over; those of another
-    dtype than asked for are refused.
+    values, none too. Features that are not requested are passed over; those of another
+    dtype than requested are refused.
 
     A vector of examples is a batch; of a scalar, outputs lack that dimension.
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of

@@ -97,7 +97,7 @@ class ParseSequenceExample(Op):
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.
@@ -310,7 +310,7 @@ class ParseSequenceExample(Op):
 
         A dense feature of the context that is missing gets its default, or is refused
         if that has no elements; a dense list that is missing is refused, unless it is
-        among those that count as empty. Other dtypes than asked for are refused.
+        among those that count as empty. Other dtypes than requested are refused.
 
         ParseSequenceExampleV2 has keys as tensors and ragged features;
         tf.io.parse_sequence_example calls that.
@@ -503,7 +503,7 @@ def parse_sequence_example(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.

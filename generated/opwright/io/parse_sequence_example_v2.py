@@ -108,7 +108,7 @@ class ParseSequenceExampleV2(Op):
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.
@@ -399,7 +399,7 @@ class ParseSequenceExampleV2(Op):
 
         A dense feature of the context that is missing gets its default, or is refused
         if that has no elements; a dense list that is missing is refused, unless it is
-        among those that count as empty. Other dtypes than asked for are refused.
+        among those that count as empty. Other dtypes than requested are refused.
 
         A vector of messages is a batch; of a scalar, outputs lack that dimension.
         ParseExampleV2 reads messages without sequences.
@@ -649,7 +649,7 @@ def parse_sequence_example_v2(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.

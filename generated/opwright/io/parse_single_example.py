@@ -70,8 +70,8 @@ class ParseSingleExample(Op):
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.
@@ -139,8 +139,8 @@ class ParseSingleExample(Op):
         the first size may be -1 for one that differs, and is then padded. Where an
         example lacks a dense feature it gets the default; a default without elements
         says that it must be there, or the call is refused. Sparse ones may have any
-        number of values, none too. Features that are not asked for are passed over;
-        those of another dtype than asked for are refused.
+        number of values, none too. Features that are not requested are passed over;
+        those of another dtype than requested are refused.
 
         Data sets that read examples one by one use it; keys are attrs here.
         ParseExampleV2 reads many at once, which is faster.
@@ -247,8 +247,8 @@ def parse_single_example(
     first size may be -1 for one that differs, and is then padded. Where an example
     lacks a dense feature it gets the default; a default without elements says that it
     must be there, or the call is refused. Sparse ones may have any number of values,
-    none too. Features that are not asked for are passed over; those of another dtype
-    than asked for are refused.
+    none too. Features that are not requested are passed over; those of another dtype
+    than requested are refused.
 
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.

@@ -92,7 +92,7 @@ class ParseSingleSequenceExample(Op):
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.
@@ -270,7 +270,7 @@ class ParseSingleSequenceExample(Op):
 
         A dense feature of the context that is missing gets its default, or is refused
         if that has no elements; a dense list that is missing is refused, unless it is
-        among those that count as empty. Other dtypes than asked for are refused.
+        among those that count as empty. Other dtypes than requested are refused.
 
         Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and
         ragged features.
@@ -436,7 +436,7 @@ def parse_single_sequence_example(
 
     A dense feature of the context that is missing gets its default, or is refused if
     that has no elements; a dense list that is missing is refused, unless it is among
-    those that count as empty. Other dtypes than asked for are refused.
+    those that count as empty. Other dtypes than requested are refused.
 
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.

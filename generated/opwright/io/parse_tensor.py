@@ -48,8 +48,8 @@ class ParseTensor(TensorOp[OutType]):
     """Reads a tensor from the string that it was serialized to.
 
     The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says shape
-    and dtype. The dtype has to be the one that is asked for; bytes that are no such
-    message are refused, and so is an empty string.
+    and dtype. The dtype has to be `out_type`; bytes that are no such message are
+    refused, and so is an empty string.
 
     In a graph the shape is unknown until it runs; EnsureShape states it for what
     follows. DecodeRaw reads bytes without a message around them.
@@ -89,8 +89,8 @@ class ParseTensor(TensorOp[OutType]):
         """Reads a tensor from the string that it was serialized to.
 
         The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says
-        shape and dtype. The dtype has to be the one that is asked for; bytes that are
-        no such message are refused, and so is an empty string.
+        shape and dtype. The dtype has to be `out_type`; bytes that are no such message
+        are refused, and so is an empty string.
 
         In a graph the shape is unknown until it runs; EnsureShape states it for what
         follows. DecodeRaw reads bytes without a message around them.
@@ -146,8 +146,8 @@ def parse_tensor(
     """Reads a tensor from the string that it was serialized to.
 
     The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says shape
-    and dtype. The dtype has to be the one that is asked for; bytes that are no such
-    message are refused, and so is an empty string.
+    and dtype. The dtype has to be `out_type`; bytes that are no such message are
+    refused, and so is an empty string.
 
     In a graph the shape is unknown until it runs; EnsureShape states it for what
     follows. DecodeRaw reads bytes without a message around them.

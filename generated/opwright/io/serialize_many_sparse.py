@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -78,6 +81,9 @@ class SerializeManySparse(TensorOp[OutType]):
     """
 
     OP_NAME = "SerializeManySparse"
+    REQUIRES = (
+        'elements(sparse_shape) == 0 or memory("string", 3, contents(sparse_shape)[0])',
+    )
     SHAPES = {
         "sparse_indices": "(n, r)",
         "sparse_values": "(n,)",
@@ -150,7 +156,8 @@ class SerializeManySparse(TensorOp[OutType]):
             serialized_sparse: `out_type`, `sparse_shape[0] 3`. The rows, packed.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(sparse_shape)
+                == 0 or memory("string", 3, contents(sparse_shape)[0])`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2], [0, 3], [4, 0]])
@@ -180,6 +187,7 @@ class SerializeManySparse(TensorOp[OutType]):
                     and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                     or fits(TInt64, sparse_shape)
                 )
+                and _holds(sparse_shape)
             ):
                 op.serialized_sparse = execute(
                     context[CURRENT],
@@ -200,6 +208,16 @@ class SerializeManySparse(TensorOp[OutType]):
             {"out_type": out_type},
             fast_path_error,
         )
+
+
+def _holds(sparse_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(sparse_shape) == 0 or has_room(
+            "string", 3, contents_of(sparse_shape)[0]
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -259,7 +277,8 @@ def serialize_many_sparse(
         serialized_sparse: `out_type`, `sparse_shape[0] 3`. The rows, packed.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(sparse_shape) == 0
+            or memory("string", 3, contents(sparse_shape)[0])`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2], [0, 3], [4, 0]])
@@ -289,6 +308,7 @@ def serialize_many_sparse(
                 and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                 or fits(TInt64, sparse_shape)
             )
+            and _holds(sparse_shape)
         ):
             _result = execute(
                 context[CURRENT],

@@ -35,8 +35,8 @@ class WriteFileInputs(OpInputs):
 class WriteFile(Op):
     """Writes a whole file.
 
-    What the file had before is lost. Folders that do not exist are made. Who reads
-    while it is written may see a part of it. ReadFile reads it, SaveV2 writes tensors.
+    What the file had before is lost. Folders that do not exist are made. A reader may
+    see a part of it while it is written. ReadFile reads it, SaveV2 writes tensors.
 
     Stateful. Gradient: none registered.
 
@@ -68,8 +68,8 @@ class WriteFile(Op):
     ) -> WriteFile:
         """Writes a whole file.
 
-        What the file had before is lost. Folders that do not exist are made. Who reads
-        while it is written may see a part of it. ReadFile reads it, SaveV2 writes
+        What the file had before is lost. Folders that do not exist are made. A reader
+        may see a part of it while it is written. ReadFile reads it, SaveV2 writes
         tensors.
 
         Stateful. Gradient: none registered.
@@ -112,8 +112,8 @@ def write_file(
 ) -> Operation | None:
     """Writes a whole file.
 
-    What the file had before is lost. Folders that do not exist are made. Who reads
-    while it is written may see a part of it. ReadFile reads it, SaveV2 writes tensors.
+    What the file had before is lost. Folders that do not exist are made. A reader may
+    see a part of it while it is written. ReadFile reads it, SaveV2 writes tensors.
 
     Stateful. Gradient: none registered.
 

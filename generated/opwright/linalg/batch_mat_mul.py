@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -201,9 +204,17 @@ class BatchMatMul(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(x) is type(y) is EagerTensor
-                    or type(y) is int
-                    and 0 <= y <= 127
+                    type(x) is EagerTensor
+                    and (
+                        type(y) is EagerTensor
+                        or type(y) is int
+                        and (
+                            0 <= y <= 127
+                            or -2147483648 <= y <= 2147483647
+                            and HOLDS_INT32[datatype_enum(x)]
+                        )
+                        or type(y) in EXACT_TYPES[datatype_enum(x)]
+                    )
                     or fit_pair(None, x, y)
                 )
             ):
@@ -305,9 +316,17 @@ def batch_mat_mul(
             context[EAGER]
             and not graphs.stack
             and (
-                type(x) is type(y) is EagerTensor
-                or type(y) is int
-                and 0 <= y <= 127
+                type(x) is EagerTensor
+                and (
+                    type(y) is EagerTensor
+                    or type(y) is int
+                    and (
+                        0 <= y <= 127
+                        or -2147483648 <= y <= 2147483647
+                        and HOLDS_INT32[datatype_enum(x)]
+                    )
+                    or type(y) in EXACT_TYPES[datatype_enum(x)]
+                )
                 or fit_pair(None, x, y)
             )
         ):

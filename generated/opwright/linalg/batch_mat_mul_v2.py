@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +17,16 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +97,10 @@ class BatchMatMulV2(TensorOp[T]):
     """
 
     OP_NAME = "BatchMatMulV2"
+    REQUIRES = (
+        "elements(x) > 0 or most(shape(x)) < 2**31",
+        "elements(y) > 0 or most(shape(y)) < 2**31",
+    )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
         "y": "(*ys, k, n) if not adj_y else (*ys, n, k)",
@@ -195,7 +205,9 @@ class BatchMatMulV2(TensorOp[T]):
                 matrices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(x) > 0 or most(shape(x)) < 2**31`,
+                `elements(y) > 0 or most(shape(y)) < 2**31`.
 
         Example:
             >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -214,11 +226,20 @@ class BatchMatMulV2(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(x) is type(y) is EagerTensor
-                    or type(y) is int
-                    and 0 <= y <= 127
+                    type(x) is EagerTensor
+                    and (
+                        type(y) is EagerTensor
+                        or type(y) is int
+                        and (
+                            0 <= y <= 127
+                            or -2147483648 <= y <= 2147483647
+                            and HOLDS_INT32[datatype_enum(x)]
+                        )
+                        or type(y) in EXACT_TYPES[datatype_enum(x)]
+                    )
                     or fit_pair(None, x, y)
                 )
+                and _holds(x, y)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -253,6 +274,16 @@ class BatchMatMulV2(TensorOp[T]):
 
 DEFAULTS = BatchMatMulV2.Options()
 MERGE = BatchMatMulV2.Options.merge
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648) and (
+            elements_of(y) > 0 or most_of(sizes_of(y)) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -305,7 +336,9 @@ def batch_mat_mul_v2(
             matrices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(x) > 0 or most(shape(x)) < 2**31`,
+            `elements(y) > 0 or most(shape(y)) < 2**31`.
 
     Example:
         >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -323,11 +356,20 @@ def batch_mat_mul_v2(
             context[EAGER]
             and not graphs.stack
             and (
-                type(x) is type(y) is EagerTensor
-                or type(y) is int
-                and 0 <= y <= 127
+                type(x) is EagerTensor
+                and (
+                    type(y) is EagerTensor
+                    or type(y) is int
+                    and (
+                        0 <= y <= 127
+                        or -2147483648 <= y <= 2147483647
+                        and HOLDS_INT32[datatype_enum(x)]
+                    )
+                    or type(y) in EXACT_TYPES[datatype_enum(x)]
+                )
                 or fit_pair(None, x, y)
             )
+            and _holds(x, y)
         ):
             _result = execute(
                 context[CURRENT],

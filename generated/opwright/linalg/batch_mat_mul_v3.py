@@ -20,9 +20,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -104,6 +107,10 @@ class BatchMatMulV3(TensorOp[Tout]):
     """
 
     OP_NAME = "BatchMatMulV3"
+    REQUIRES = (
+        "elements(x) > 0 or most(shape(x)) < 2**31",
+        "elements(y) > 0 or most(shape(y)) < 2**31",
+    )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
         "y": "(*ys, k, n) if not adj_y else (*ys, n, k)",
@@ -214,7 +221,9 @@ class BatchMatMulV3(TensorOp[Tout]):
                 matrices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(x) > 0 or most(shape(x)) < 2**31`,
+                `elements(y) > 0 or most(shape(y)) < 2**31`.
 
         Example:
             >>> pixels = np.array([[200, 100]], np.uint8)
@@ -228,7 +237,7 @@ class BatchMatMulV3(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, y):
                 op.output = execute(
                     context[CURRENT],
                     "BatchMatMulV3",
@@ -265,6 +274,16 @@ class BatchMatMulV3(TensorOp[Tout]):
 
 DEFAULTS = BatchMatMulV3.Options()
 MERGE = BatchMatMulV3.Options.merge
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648) and (
+            elements_of(y) > 0 or most_of(sizes_of(y)) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -322,7 +341,9 @@ def batch_mat_mul_v3(
             matrices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(x) > 0 or most(shape(x)) < 2**31`,
+            `elements(y) > 0 or most(shape(y)) < 2**31`.
 
     Example:
         >>> pixels = np.array([[200, 100]], np.uint8)
@@ -335,7 +356,7 @@ def batch_mat_mul_v3(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, y):
             _result = execute(
                 context[CURRENT],
                 "BatchMatMulV3",

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -132,9 +135,17 @@ class Cross(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(a) is type(b) is EagerTensor
-                    or type(b) is int
-                    and 0 <= b <= 127
+                    type(a) is EagerTensor
+                    and (
+                        type(b) is EagerTensor
+                        or type(b) is int
+                        and (
+                            0 <= b <= 127
+                            or -2147483648 <= b <= 2147483647
+                            and HOLDS_INT32[datatype_enum(a)]
+                        )
+                        or type(b) in EXACT_TYPES[datatype_enum(a)]
+                    )
                     or fit_pair(None, a, b)
                 )
             ):
@@ -192,9 +203,17 @@ def cross(
             context[EAGER]
             and not graphs.stack
             and (
-                type(a) is type(b) is EagerTensor
-                or type(b) is int
-                and 0 <= b <= 127
+                type(a) is EagerTensor
+                and (
+                    type(b) is EagerTensor
+                    or type(b) is int
+                    and (
+                        0 <= b <= 127
+                        or -2147483648 <= b <= 2147483647
+                        and HOLDS_INT32[datatype_enum(a)]
+                    )
+                    or type(b) in EXACT_TYPES[datatype_enum(a)]
+                )
                 or fit_pair(None, a, b)
             )
         ):

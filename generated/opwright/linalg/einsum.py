@@ -66,8 +66,7 @@ class Einsum(TensorOp[T]):
     "..." broadcast.
 
     One or two tensors are taken: tf.einsum splits up longer equations, looks for a
-    cheap order, and fills in what is missing behind "->", which has to be there for
-    this op.
+    cheap order, and fills in what is missing after "->", which this op requires.
 
     Gradient: registered.
 
@@ -125,8 +124,7 @@ class Einsum(TensorOp[T]):
         1: only the axes of "..." broadcast.
 
         One or two tensors are taken: tf.einsum splits up longer equations, looks for a
-        cheap order, and fills in what is missing behind "->", which has to be there for
-        this op.
+        cheap order, and fills in what is missing after "->", which this op requires.
 
         Gradient: registered.
 
@@ -200,8 +198,7 @@ def einsum(
     "..." broadcast.
 
     One or two tensors are taken: tf.einsum splits up longer equations, looks for a
-    cheap order, and fills in what is missing behind "->", which has to be there for
-    this op.
+    cheap order, and fills in what is missing after "->", which this op requires.
 
     Gradient: registered.
 

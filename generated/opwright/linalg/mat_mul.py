@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -216,9 +219,17 @@ class MatMul(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(a) is type(b) is EagerTensor
-                    or type(b) is int
-                    and 0 <= b <= 127
+                    type(a) is EagerTensor
+                    and (
+                        type(b) is EagerTensor
+                        or type(b) is int
+                        and (
+                            0 <= b <= 127
+                            or -2147483648 <= b <= 2147483647
+                            and HOLDS_INT32[datatype_enum(a)]
+                        )
+                        or type(b) in EXACT_TYPES[datatype_enum(a)]
+                    )
                     or fit_pair(None, a, b)
                 )
             ):
@@ -324,9 +335,17 @@ def mat_mul(
             context[EAGER]
             and not graphs.stack
             and (
-                type(a) is type(b) is EagerTensor
-                or type(b) is int
-                and 0 <= b <= 127
+                type(a) is EagerTensor
+                and (
+                    type(b) is EagerTensor
+                    or type(b) is int
+                    and (
+                        0 <= b <= 127
+                        or -2147483648 <= b <= 2147483647
+                        and HOLDS_INT32[datatype_enum(a)]
+                    )
+                    or type(b) in EXACT_TYPES[datatype_enum(a)]
+                )
                 or fit_pair(None, a, b)
             )
         ):

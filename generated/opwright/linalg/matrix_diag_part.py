@@ -16,6 +16,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -57,6 +59,7 @@ class MatrixDiagPart(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagPart"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "diagonal": "(*batch, min(m, n))",
@@ -95,7 +98,8 @@ class MatrixDiagPart(TensorOp[T]):
             diagonal: `T`, `*batch min(m, n)`. A row for each matrix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()
@@ -106,12 +110,23 @@ class MatrixDiagPart(TensorOp[T]):
         op: MatrixDiagPart[U] = new(MatrixDiagPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.diagonal = execute(context[CURRENT], "MatrixDiagPart", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -140,7 +155,8 @@ def matrix_diag_part(
         diagonal: `T`, `*batch min(m, n)`. A row for each matrix.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()
@@ -151,7 +167,7 @@ def matrix_diag_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(context[CURRENT], "MatrixDiagPart", name, input)
             return _result
     except Exception as error:

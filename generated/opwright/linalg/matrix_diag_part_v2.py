@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +83,7 @@ class MatrixDiagPartV2(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagPartV2"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "k": "either((), (1,), (2,))",
@@ -130,7 +136,8 @@ class MatrixDiagPartV2(TensorOp[T]):
                 rows for several.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -154,9 +161,17 @@ class MatrixDiagPartV2(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is type(padding_value) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(padding_value) is EagerTensor
+                        or type(padding_value) is int
+                        and -2147483648 <= padding_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, padding_value)
                 )
+                and _holds(input)
             ):
                 op.diagonal = execute(
                     context[CURRENT], "MatrixDiagPartV2", None, input, k, padding_value
@@ -165,6 +180,17 @@ class MatrixDiagPartV2(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, k, padding_value), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -203,7 +229,8 @@ def matrix_diag_part_v2(
             for several.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -227,9 +254,17 @@ def matrix_diag_part_v2(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is type(padding_value) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(padding_value) is EagerTensor
+                    or type(padding_value) is int
+                    and -2147483648 <= padding_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, padding_value)
             )
+            and _holds(input)
         ):
             _result = execute(
                 context[CURRENT], "MatrixDiagPartV2", name, input, k, padding_value

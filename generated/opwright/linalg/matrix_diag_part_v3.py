@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -22,6 +25,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +92,7 @@ class MatrixDiagPartV3(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagPartV3"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "k": "either((), (1,), (2,))",
@@ -176,7 +182,8 @@ class MatrixDiagPartV3(TensorOp[T]):
                 rows for several.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -203,9 +210,17 @@ class MatrixDiagPartV3(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is type(padding_value) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(padding_value) is EagerTensor
+                        or type(padding_value) is int
+                        and -2147483648 <= padding_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, padding_value)
                 )
+                and _holds(input)
             ):
                 op.diagonal = execute(
                     context[CURRENT],
@@ -227,6 +242,17 @@ class MatrixDiagPartV3(TensorOp[T]):
 
 DEFAULTS = MatrixDiagPartV3.Options()
 MERGE = MatrixDiagPartV3.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -277,7 +303,8 @@ def matrix_diag_part_v3(
             for several.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -303,9 +330,17 @@ def matrix_diag_part_v3(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is type(padding_value) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(padding_value) is EagerTensor
+                    or type(padding_value) is int
+                    and -2147483648 <= padding_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, padding_value)
             )
+            and _holds(input)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
+    datatype_enum,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -56,7 +66,7 @@ class MatrixDiagV2(TensorOp[T]):
 
     Diagonals are counted by `k`: 0 is the main one, those above it are positive, those
     below it negative. The diagonals of each matrix are given as rows, the highest
-    first, and everything beside them becomes `padding_value`.
+    first, and everything else becomes `padding_value`.
 
     A row of diagonals is as long as the longest of them; shorter ones stand at its left
     end. MatrixDiagV3 and its kin can put them to the right as well, and are what new
@@ -81,6 +91,11 @@ class MatrixDiagV2(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagV2"
+    REQUIRES = (
+        "elements(num_rows, num_cols) == 1",
+        "rank(diagonal) >= 2 or elements(k) < 2 or contents(k)[0] == contents(k)[1]",
+        "memory(T, shape(diagonal)[:-1], value(num_rows), value(num_cols))",
+    )
     SHAPES = {
         "diagonal": "(*d, n)",
         "k": "either((), (1,), (2,))",
@@ -112,7 +127,7 @@ class MatrixDiagV2(TensorOp[T]):
 
         Diagonals are counted by `k`: 0 is the main one, those above it are positive,
         those below it negative. The diagonals of each matrix are given as rows, the
-        highest first, and everything beside them becomes `padding_value`.
+        highest first, and everything else becomes `padding_value`.
 
         A row of diagonals is as long as the longest of them; shorter ones stand at its
         left end. MatrixDiagV3 and its kin can put them to the right as well, and are
@@ -142,7 +157,10 @@ class MatrixDiagV2(TensorOp[T]):
                 of diagonals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k)
+                < 2 or contents(k)[0] == contents(k)[1]`, `memory(T,
+                shape(diagonal)[:-1], value(num_rows), value(num_cols))`.
 
         Example:
             >>> above_and_main = [[4, 5, 0], [1, 2, 3]]
@@ -178,9 +196,17 @@ class MatrixDiagV2(TensorOp[T]):
                     or fits(TInt32, num_cols)
                 )
                 and (
-                    type(diagonal) is type(padding_value) is EagerTensor
+                    type(diagonal) is EagerTensor
+                    and (
+                        type(padding_value) is EagerTensor
+                        or type(padding_value) is int
+                        and -2147483648 <= padding_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(diagonal)]
+                        or type(padding_value) in EXACT_TYPES[datatype_enum(diagonal)]
+                    )
                     or fit_pair(None, diagonal, padding_value)
                 )
+                and _holds(diagonal, k, num_rows, num_cols, padding_value)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -200,6 +226,34 @@ class MatrixDiagV2(TensorOp[T]):
         )
 
 
+def _holds(
+    diagonal: object,
+    k: object,
+    num_rows: object,
+    num_cols: object,
+    padding_value: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(num_rows) == 1
+            and elements_of(num_cols) == 1
+            and (
+                rank_of(diagonal) >= 2
+                or elements_of(k) < 2
+                or contents_of(k)[0] == contents_of(k)[1]
+            )
+            and has_room(
+                some_dtype_of(diagonal, padding_value),
+                sizes_of(diagonal)[:-1],
+                value_of(num_rows),
+                value_of(num_cols),
+            )
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def matrix_diag_v2(
     diagonal: AnyOperand[U],
@@ -215,7 +269,7 @@ def matrix_diag_v2(
 
     Diagonals are counted by `k`: 0 is the main one, those above it are positive, those
     below it negative. The diagonals of each matrix are given as rows, the highest
-    first, and everything beside them becomes `padding_value`.
+    first, and everything else becomes `padding_value`.
 
     A row of diagonals is as long as the longest of them; shorter ones stand at its left
     end. MatrixDiagV3 and its kin can put them to the right as well, and are what new
@@ -245,7 +299,10 @@ def matrix_diag_v2(
             diagonals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k) < 2
+            or contents(k)[0] == contents(k)[1]`, `memory(T, shape(diagonal)[:-1],
+            value(num_rows), value(num_cols))`.
 
     Example:
         >>> above_and_main = [[4, 5, 0], [1, 2, 3]]
@@ -281,9 +338,17 @@ def matrix_diag_v2(
                 or fits(TInt32, num_cols)
             )
             and (
-                type(diagonal) is type(padding_value) is EagerTensor
+                type(diagonal) is EagerTensor
+                and (
+                    type(padding_value) is EagerTensor
+                    or type(padding_value) is int
+                    and -2147483648 <= padding_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(diagonal)]
+                    or type(padding_value) in EXACT_TYPES[datatype_enum(diagonal)]
+                )
                 or fit_pair(None, diagonal, padding_value)
             )
+            and _holds(diagonal, k, num_rows, num_cols, padding_value)
         ):
             _result = execute(
                 context[CURRENT],

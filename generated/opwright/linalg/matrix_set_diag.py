@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -52,7 +57,7 @@ class MatrixSetDiag(TensorOp[T]):
 
       output[..., i, j] = diagonal[..., i]   if i = j, else input[..., i, j]
 
-    The input is copied unless nobody else holds its buffer. MatrixSetDiagV3 replaces
+    The input is copied unless its buffer has no other user. MatrixSetDiagV3 replaces
     other diagonals, several at once. To add to a diagonal, add what MatrixDiag makes.
 
     Gradient: registered.
@@ -67,6 +72,7 @@ class MatrixSetDiag(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSetDiag"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "diagonal": "(*batch, min(m, n))",
@@ -94,7 +100,7 @@ class MatrixSetDiag(TensorOp[T]):
 
           output[..., i, j] = diagonal[..., i]   if i = j, else input[..., i, j]
 
-        The input is copied unless nobody else holds its buffer. MatrixSetDiagV3
+        The input is copied unless its buffer has no other user. MatrixSetDiagV3
         replaces other diagonals, several at once. To add to a diagonal, add what
         MatrixDiag makes.
 
@@ -111,7 +117,8 @@ class MatrixSetDiag(TensorOp[T]):
             output: `T`, `*batch m n`. The matrices with other diagonals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix_set_diag([[1, 2, 3], [4, 5, 6]], [0, 0]).numpy()
@@ -127,9 +134,17 @@ class MatrixSetDiag(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(diagonal) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(diagonal) is EagerTensor
+                        or type(diagonal) is int
+                        and -2147483648 <= diagonal <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, diagonal)
                 )
+                and _holds(input)
             ):
                 op.output = execute(
                     context[CURRENT], "MatrixSetDiag", None, input, diagonal
@@ -138,6 +153,17 @@ class MatrixSetDiag(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, diagonal), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -154,7 +180,7 @@ def matrix_set_diag(
 
       output[..., i, j] = diagonal[..., i]   if i = j, else input[..., i, j]
 
-    The input is copied unless nobody else holds its buffer. MatrixSetDiagV3 replaces
+    The input is copied unless its buffer has no other user. MatrixSetDiagV3 replaces
     other diagonals, several at once. To add to a diagonal, add what MatrixDiag makes.
 
     Gradient: registered.
@@ -170,7 +196,8 @@ def matrix_set_diag(
         output: `T`, `*batch m n`. The matrices with other diagonals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix_set_diag([[1, 2, 3], [4, 5, 6]], [0, 0]).numpy()
@@ -186,9 +213,17 @@ def matrix_set_diag(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(diagonal) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(diagonal) is EagerTensor
+                    or type(diagonal) is int
+                    and -2147483648 <= diagonal <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, diagonal)
             )
+            and _holds(input)
         ):
             _result = execute(context[CURRENT], "MatrixSetDiag", name, input, diagonal)
             return _result

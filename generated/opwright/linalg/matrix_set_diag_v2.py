@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +83,7 @@ class MatrixSetDiagV2(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSetDiagV2"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "diagonal": "either((*batch, _), (*batch, _, _))",
@@ -130,7 +136,8 @@ class MatrixSetDiagV2(TensorOp[T]):
             output: `T`, `*batch m n`. The matrices with other diagonals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix = np.zeros((3, 3), np.int32)
@@ -154,9 +161,17 @@ class MatrixSetDiagV2(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is type(diagonal) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(diagonal) is EagerTensor
+                        or type(diagonal) is int
+                        and -2147483648 <= diagonal <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, diagonal)
                 )
+                and _holds(input)
             ):
                 op.output = execute(
                     context[CURRENT], "MatrixSetDiagV2", None, input, diagonal, k
@@ -165,6 +180,17 @@ class MatrixSetDiagV2(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, diagonal, k), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -204,7 +230,8 @@ def matrix_set_diag_v2(
         output: `T`, `*batch m n`. The matrices with other diagonals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix = np.zeros((3, 3), np.int32)
@@ -228,9 +255,17 @@ def matrix_set_diag_v2(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is type(diagonal) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(diagonal) is EagerTensor
+                    or type(diagonal) is int
+                    and -2147483648 <= diagonal <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, diagonal)
             )
+            and _holds(input)
         ):
             _result = execute(
                 context[CURRENT], "MatrixSetDiagV2", name, input, diagonal, k

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -22,6 +25,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +91,7 @@ class MatrixSetDiagV3(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSetDiagV3"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "diagonal": "either((*batch, _), (*batch, _, _))",
@@ -174,7 +180,8 @@ class MatrixSetDiagV3(TensorOp[T]):
             output: `T`, `*batch m n`. The matrices with other diagonals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> matrix = np.zeros((2, 3), np.int32)
@@ -201,9 +208,17 @@ class MatrixSetDiagV3(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is type(diagonal) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(diagonal) is EagerTensor
+                        or type(diagonal) is int
+                        and -2147483648 <= diagonal <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, diagonal)
                 )
+                and _holds(input)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -225,6 +240,17 @@ class MatrixSetDiagV3(TensorOp[T]):
 
 DEFAULTS = MatrixSetDiagV3.Options()
 MERGE = MatrixSetDiagV3.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -275,7 +301,8 @@ def matrix_set_diag_v3(
         output: `T`, `*batch m n`. The matrices with other diagonals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> matrix = np.zeros((2, 3), np.int32)
@@ -301,9 +328,17 @@ def matrix_set_diag_v3(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is type(diagonal) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(diagonal) is EagerTensor
+                    or type(diagonal) is int
+                    and -2147483648 <= diagonal <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, diagonal)
             )
+            and _holds(input)
         ):
             _result = execute(
                 context[CURRENT],

@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -95,6 +97,7 @@ class Qr(Op, Generic[T]):
     """
 
     OP_NAME = "Qr"
+    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "q": "(*batch, m, m) if full_matrices else (*batch, m, min(m, n))",
@@ -172,7 +175,8 @@ class Qr(Op, Generic[T]):
                 triangles, or trapezoids where there are more columns than rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
         Example:
             >>> q, r = qr([[3.0, 5.0], [4.0, 0.0]])
@@ -189,7 +193,7 @@ class Qr(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.q, op.r = execute(
                     context[CURRENT],
                     "Qr",
@@ -208,6 +212,17 @@ class Qr(Op, Generic[T]):
 
 DEFAULTS = Qr.Options()
 MERGE = Qr.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) < 2
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -251,7 +266,8 @@ def qr(
             or trapezoids where there are more columns than rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 2 or
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
 
     Example:
         >>> q, r = qr([[3.0, 5.0], [4.0, 0.0]])
@@ -267,7 +283,7 @@ def qr(
     fast_path_error = None
     _result: QrOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = QrOutputs._make(
                 execute(
                     context[CURRENT],

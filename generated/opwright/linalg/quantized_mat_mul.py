@@ -247,7 +247,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
             Toutput: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
                 qint32. Dtype of the sums.
             Tactivation: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
-                quint8. Dtype that an activation behind it has. Nothing depends on it.
+                quint8. Dtype of an activation after it. Nothing depends on it.
 
         Returns:
             out: `Toutput`, `m n`. Sums of products of the codes less their zero points.
@@ -400,7 +400,7 @@ def quantized_mat_mul(
         Toutput: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the sums.
         Tactivation: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
-            quint8. Dtype that an activation behind it has. Nothing depends on it.
+            quint8. Dtype of an activation after it. Nothing depends on it.
         name: what the op is called in a graph.
 
     Returns:

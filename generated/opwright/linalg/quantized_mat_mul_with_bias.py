@@ -21,9 +21,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -125,6 +127,10 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBias"
+    REQUIRES = (
+        "rank(a, b) == 2",
+        "elements(min_a, max_a, min_b, max_b) == 1",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -289,7 +295,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+                `elements(min_a, max_a, min_b, max_b) == 1`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -305,7 +312,11 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(a, b, min_a, max_a, min_b, max_b)
+            ):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBias",
@@ -344,6 +355,23 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
 
 DEFAULTS = QuantizedMatMulWithBias.Options()
 MERGE = QuantizedMatMulWithBias.Options.merge
+
+
+def _holds(
+    a: object, b: object, min_a: object, max_a: object, min_b: object, max_b: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(a) == 2
+            and rank_of(b) == 2
+            and elements_of(min_a) == 1
+            and elements_of(max_a) == 1
+            and elements_of(min_b) == 1
+            and elements_of(max_b) == 1
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -452,7 +480,8 @@ def quantized_mat_mul_with_bias(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+            `elements(min_a, max_a, min_b, max_b) == 1`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -467,7 +496,11 @@ def quantized_mat_mul_with_bias(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(a, b, min_a, max_a, min_b, max_b)
+        ):
             _result = QuantizedMatMulWithBiasOutputs._make(
                 execute(
                     context[CURRENT],

@@ -21,9 +21,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -120,6 +122,10 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndRelu"
+    REQUIRES = (
+        "rank(a, b) == 2",
+        "elements(min_a, max_a, min_b, max_b) == 1",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -283,7 +289,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+                `elements(min_a, max_a, min_b, max_b) == 1`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -301,7 +308,11 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(a, b, min_a, max_a, min_b, max_b)
+            ):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndRelu",
@@ -340,6 +351,23 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
 DEFAULTS = QuantizedMatMulWithBiasAndRelu.Options()
 MERGE = QuantizedMatMulWithBiasAndRelu.Options.merge
+
+
+def _holds(
+    a: object, b: object, min_a: object, max_a: object, min_b: object, max_b: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(a) == 2
+            and rank_of(b) == 2
+            and elements_of(min_a) == 1
+            and elements_of(max_a) == 1
+            and elements_of(min_b) == 1
+            and elements_of(max_b) == 1
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -446,7 +474,8 @@ def quantized_mat_mul_with_bias_and_relu(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+            `elements(min_a, max_a, min_b, max_b) == 1`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -461,7 +490,11 @@ def quantized_mat_mul_with_bias_and_relu(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(a, b, min_a, max_a, min_b, max_b)
+        ):
             _result = QuantizedMatMulWithBiasAndReluOutputs._make(
                 execute(
                     context[CURRENT],

@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -128,6 +129,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndReluAndRequantize"
+    REQUIRES = ("rank(a, b) == 2",)
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -302,7 +304,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
             max_out: float32, `scalar`. `max_freezed_output` again.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -323,7 +325,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, b):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndReluAndRequantize",
@@ -374,6 +376,14 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
 
 DEFAULTS = QuantizedMatMulWithBiasAndReluAndRequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndReluAndRequantize.Options.merge
+
+
+def _holds(a: object, b: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(a) == 2 and rank_of(b) == 2
+    except Exception:
+        return False
 
 
 @overload
@@ -489,7 +499,7 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
         max_out: float32, `scalar`. `max_freezed_output` again.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -505,7 +515,7 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, b):
             _result = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -64,9 +64,9 @@ class SelfAdjointEigV2(Op, Generic[T]):
       A = v * diag(e) * conjugate_transpose(v),   e[0] <= e[1] <= ...
 
     The values are real, although `e` has the dtype of the input; the columns of v are
-    orthonormal. Only the lower triangle of A is read: what stands above the diagonal
-    plays no part, and nobody checks that it mirrors the lower one. The sign, or phase,
-    of a column is arbitrary, and so is the basis where values coincide.
+    orthonormal. Only the lower triangle of A is read: what stands above the diagonal is
+    ignored, and not checked to mirror the lower one. The sign, or phase, of a column is
+    arbitrary, and so is the basis where values coincide.
 
     Without `compute_v` only values are computed, and `v` holds nothing that means
     anything. A nan that is read is refused on a CPU, for the iteration does not
@@ -143,9 +143,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
         The values are real, although `e` has the dtype of the input; the columns of v
         are orthonormal. Only the lower triangle of A is read: what stands above the
-        diagonal plays no part, and nobody checks that it mirrors the lower one. The
-        sign, or phase, of a column is arbitrary, and so is the basis where values
-        coincide.
+        diagonal is ignored, and not checked to mirror the lower one. The sign, or
+        phase, of a column is arbitrary, and so is the basis where values coincide.
 
         Without `compute_v` only values are computed, and `v` holds nothing that means
         anything. A nan that is read is refused on a CPU, for the iteration does not
@@ -223,9 +222,9 @@ def self_adjoint_eig_v2(
       A = v * diag(e) * conjugate_transpose(v),   e[0] <= e[1] <= ...
 
     The values are real, although `e` has the dtype of the input; the columns of v are
-    orthonormal. Only the lower triangle of A is read: what stands above the diagonal
-    plays no part, and nobody checks that it mirrors the lower one. The sign, or phase,
-    of a column is arbitrary, and so is the basis where values coincide.
+    orthonormal. Only the lower triangle of A is read: what stands above the diagonal is
+    ignored, and not checked to mirror the lower one. The sign, or phase, of a column is
+    arbitrary, and so is the basis where values coincide.
 
     Without `compute_v` only values are computed, and `v` holds nothing that means
     anything. A nan that is read is refused on a CPU, for the iteration does not

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -20,12 +22,17 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    dims_of,
+    dtype_name,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,7 +78,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -94,6 +101,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     """
 
     OP_NAME = "AnonymousMutableDenseHashTable"
+    REQUIRES = ("memory(value_dtype, initial_num_buckets, prod(value_shape))",)
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
         "deleted_key": "(*key,)",
@@ -168,7 +176,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         The table doubles when its keys come to more than `max_load_factor` of its
         buckets. Buckets of removed keys do not count for that, and new keys may take
         them; but once no bucket is left that was never used, to look for a key that the
-        table lacks fails. And a key that lies behind a removed one may be stored a
+        table lacks fails. And a key that lies after a removed one may be stored a
         second time when it is inserted again: where keys come and go, take a table that
         is not dense. What LookupTableExportV2 gives has all buckets, empty ones with
         their key.
@@ -201,7 +209,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                 ops.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
 
         Example:
             >>> table = anonymous_mutable_dense_hash_table(
@@ -221,9 +230,17 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(empty_key) is type(deleted_key) is EagerTensor
+                    type(empty_key) is EagerTensor
+                    and (
+                        type(deleted_key) is EagerTensor
+                        or type(deleted_key) is int
+                        and -2147483648 <= deleted_key <= 2147483647
+                        and HOLDS_INT32[datatype_enum(empty_key)]
+                        or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
+                    )
                     or fit_pair(None, empty_key, deleted_key)
                 )
+                and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
             ):
                 op.table_handle = execute(
                     context[CURRENT],
@@ -264,6 +281,18 @@ DEFAULTS = AnonymousMutableDenseHashTable.Options()
 MERGE = AnonymousMutableDenseHashTable.Options.merge
 
 
+def _holds(value_dtype: object, value_shape: object, initial_num_buckets: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            dtype_name(value_dtype),
+            initial_num_buckets,
+            product_of(dims_of(value_shape)),
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def anonymous_mutable_dense_hash_table(
     empty_key: AnyOperand[UKeyDtype],
@@ -287,7 +316,7 @@ def anonymous_mutable_dense_hash_table(
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -318,7 +347,8 @@ def anonymous_mutable_dense_hash_table(
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
 
     Example:
         >>> table = anonymous_mutable_dense_hash_table(
@@ -337,9 +367,17 @@ def anonymous_mutable_dense_hash_table(
             context[EAGER]
             and not graphs.stack
             and (
-                type(empty_key) is type(deleted_key) is EagerTensor
+                type(empty_key) is EagerTensor
+                and (
+                    type(deleted_key) is EagerTensor
+                    or type(deleted_key) is int
+                    and -2147483648 <= deleted_key <= 2147483647
+                    and HOLDS_INT32[datatype_enum(empty_key)]
+                    or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
+                )
                 or fit_pair(None, empty_key, deleted_key)
             )
+            and _holds(value_dtype, value_shape, initial_num_buckets)
         ):
             _result = execute(
                 context[CURRENT],

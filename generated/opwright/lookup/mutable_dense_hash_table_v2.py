@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,12 +21,17 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    dims_of,
+    dtype_name,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,7 +81,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -99,6 +106,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     """
 
     OP_NAME = "MutableDenseHashTableV2"
+    REQUIRES = ("memory(value_dtype, initial_num_buckets, prod(value_shape))",)
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
         "deleted_key": "(*key,)",
@@ -205,7 +213,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         The table doubles when its keys come to more than `max_load_factor` of its
         buckets. Buckets of removed keys do not count for that, and new keys may take
         them; but once no bucket is left that was never used, to look for a key that the
-        table lacks fails. And a key that lies behind a removed one may be stored a
+        table lacks fails. And a key that lies after a removed one may be stored a
         second time when it is inserted again: where keys come and go, take a table that
         is not dense. What LookupTableExportV2 gives has all buckets, empty ones with
         their key.
@@ -248,7 +256,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 ops.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
 
         Example:
             >>> table = mutable_dense_hash_table_v2(
@@ -268,9 +277,17 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(empty_key) is type(deleted_key) is EagerTensor
+                    type(empty_key) is EagerTensor
+                    and (
+                        type(deleted_key) is EagerTensor
+                        or type(deleted_key) is int
+                        and -2147483648 <= deleted_key <= 2147483647
+                        and HOLDS_INT32[datatype_enum(empty_key)]
+                        or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
+                    )
                     or fit_pair(None, empty_key, deleted_key)
                 )
+                and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
             ):
                 op.table_handle = execute(
                     context[CURRENT],
@@ -320,6 +337,18 @@ DEFAULTS = MutableDenseHashTableV2.Options()
 MERGE = MutableDenseHashTableV2.Options.merge
 
 
+def _holds(value_dtype: object, value_shape: object, initial_num_buckets: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            dtype_name(value_dtype),
+            initial_num_buckets,
+            product_of(dims_of(value_shape)),
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def mutable_dense_hash_table_v2(
     empty_key: AnyOperand[UKeyDtype],
@@ -346,7 +375,7 @@ def mutable_dense_hash_table_v2(
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
     no bucket is left that was never used, to look for a key that the table lacks fails.
-    And a key that lies behind a removed one may be stored a second time when it is
+    And a key that lies after a removed one may be stored a second time when it is
     inserted again: where keys come and go, take a table that is not dense. What
     LookupTableExportV2 gives has all buckets, empty ones with their key.
 
@@ -386,7 +415,8 @@ def mutable_dense_hash_table_v2(
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
 
     Example:
         >>> table = mutable_dense_hash_table_v2(
@@ -405,9 +435,17 @@ def mutable_dense_hash_table_v2(
             context[EAGER]
             and not graphs.stack
             and (
-                type(empty_key) is type(deleted_key) is EagerTensor
+                type(empty_key) is EagerTensor
+                and (
+                    type(deleted_key) is EagerTensor
+                    or type(deleted_key) is int
+                    and -2147483648 <= deleted_key <= 2147483647
+                    and HOLDS_INT32[datatype_enum(empty_key)]
+                    or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
+                )
                 or fit_pair(None, empty_key, deleted_key)
             )
+            and _holds(value_dtype, value_shape, initial_num_buckets)
         ):
             _result = execute(
                 context[CURRENT],

@@ -45,8 +45,8 @@ class Atan(TensorOp[T]):
     Every real number has one: infinities give -pi/2 and pi/2. Complex elements give the
     principal value, with infinities at i and -i.
 
-    A quotient does not tell a vector from its opposite: Atan2 takes both coordinates
-    and finds the angle in all four quadrants.
+    A quotient does not distinguish a vector from its opposite: Atan2 takes both
+    coordinates and finds the angle in all four quadrants.
 
     Gradient: registered.
 
@@ -87,7 +87,7 @@ class Atan(TensorOp[T]):
         Every real number has one: infinities give -pi/2 and pi/2. Complex elements give
         the principal value, with infinities at i and -i.
 
-        A quotient does not tell a vector from its opposite: Atan2 takes both
+        A quotient does not distinguish a vector from its opposite: Atan2 takes both
         coordinates and finds the angle in all four quadrants.
 
         Gradient: registered.
@@ -135,8 +135,8 @@ def atan(
     Every real number has one: infinities give -pi/2 and pi/2. Complex elements give the
     principal value, with infinities at i and -i.
 
-    A quotient does not tell a vector from its opposite: Atan2 takes both coordinates
-    and finds the angle in all four quadrants.
+    A quotient does not distinguish a vector from its opposite: Atan2 takes both
+    coordinates and finds the angle in all four quadrants.
 
     Gradient: registered.
 

@@ -51,7 +51,7 @@ class Atan2(TensorOp[T]):
       z = the angle in radians from the positive x axis to the point (x, y)
 
     from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
-    tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
+    distinguishes a vector from its opposite, and x may be 0. Signs of zeros count: on the
     negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
     -0.0; for x = 0.0 it is `y`.
 
@@ -101,7 +101,7 @@ class Atan2(TensorOp[T]):
           z = the angle in radians from the positive x axis to the point (x, y)
 
         from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
-        tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
+        distinguishes a vector from its opposite, and x may be 0. Signs of zeros count: on the
         negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
         -0.0; for x = 0.0 it is `y`.
 
@@ -157,7 +157,7 @@ def atan2(
       z = the angle in radians from the positive x axis to the point (x, y)
 
     from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
-    tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
+    distinguishes a vector from its opposite, and x may be 0. Signs of zeros count: on the
     negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
     -0.0; for x = 0.0 it is `y`.
 

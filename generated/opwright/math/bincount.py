@@ -18,7 +18,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +81,7 @@ class Bincount(TensorOp[T]):
     """
 
     OP_NAME = "Bincount"
+    REQUIRES = ("memory(T, value(size))",)
     SHAPES = {
         "arr": "(*a,)",
         "size": "()",
@@ -130,7 +134,8 @@ class Bincount(TensorOp[T]):
             bins: `T`, `size`. The counts, or the sums of weights.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, value(size))`.
 
         Example:
             >>> rolls = np.array([1, 3, 1, 6], np.int32)
@@ -159,6 +164,7 @@ class Bincount(TensorOp[T]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(size, weights)
             ):
                 op.bins = execute(
                     context[CURRENT], "Bincount", None, arr, size, weights
@@ -167,6 +173,14 @@ class Bincount(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (arr, size, weights), {}, fast_path_error)
+
+
+def _holds(size: object, weights: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(weights), value_of(size))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -207,7 +221,7 @@ def bincount(
         bins: `T`, `size`. The counts, or the sums of weights.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T, value(size))`.
 
     Example:
         >>> rolls = np.array([1, 3, 1, 6], np.int32)
@@ -236,6 +250,7 @@ def bincount(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(size, weights)
         ):
             _result = execute(context[CURRENT], "Bincount", name, arr, size, weights)
             return _result

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +19,18 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,6 +101,10 @@ class DenseBincount(TensorOp[T]):
     """
 
     OP_NAME = "DenseBincount"
+    REQUIRES = (
+        "elements(size) == 1",
+        "memory(T, shape(input)[:-1], value(size))",
+    )
     SHAPES = {
         "input": "where((*a,), len(a) <= 2)",
         "size": "()",
@@ -176,7 +188,8 @@ class DenseBincount(TensorOp[T]):
                 of weights, of all or of each row.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `memory(T, shape(input)[:-1], value(size))`.
 
         Example:
             >>> words = np.array([[1, 2, 1], [0, 0, 0]])
@@ -198,11 +211,20 @@ class DenseBincount(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(size) is EagerTensor
-                    or type(size) is int
-                    and 0 <= size <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(size) is EagerTensor
+                        or type(size) is int
+                        and (
+                            0 <= size <= 127
+                            or -2147483648 <= size <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(size) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, size)
                 )
+                and _holds(input, size, weights)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -227,6 +249,16 @@ class DenseBincount(TensorOp[T]):
 
 DEFAULTS = DenseBincount.Options()
 MERGE = DenseBincount.Options.merge
+
+
+def _holds(input: object, size: object, weights: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(size) == 1 and has_room(
+            some_dtype_of(weights), sizes_of(input)[:-1], value_of(size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -271,7 +303,8 @@ def dense_bincount(
             weights, of all or of each row.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `memory(T, shape(input)[:-1], value(size))`.
 
     Example:
         >>> words = np.array([[1, 2, 1], [0, 0, 0]])
@@ -292,11 +325,20 @@ def dense_bincount(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(size) is EagerTensor
-                or type(size) is int
-                and 0 <= size <= 127
+                type(input) is EagerTensor
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and (
+                        0 <= size <= 127
+                        or -2147483648 <= size <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(size) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, size)
             )
+            and _holds(input, size, weights)
         ):
             _result = execute(
                 context[CURRENT],

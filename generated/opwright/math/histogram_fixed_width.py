@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
+    all_finite,
     as_dtype,
     context,
+    datatype_enum,
     describe_missing_args,
+    dtype_name,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +90,10 @@ class HistogramFixedWidth(TensorOp[Dtype]):
     """
 
     OP_NAME = "HistogramFixedWidth"
+    REQUIRES = (
+        "finite(value_range)",
+        "memory(dtype, value(nbins))",
+    )
     SHAPES = {
         "values": "(...,)",
         "value_range": "(2,)",
@@ -155,7 +166,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
             out: `dtype`, `nbins`. How many elements fell into each bin.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `finite(value_range)`,
+                `memory(dtype, value(nbins))`.
 
         Example:
             >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])
@@ -177,11 +189,20 @@ class HistogramFixedWidth(TensorOp[Dtype]):
                     or fits(TInt32, nbins)
                 )
                 and (
-                    type(values) is type(value_range) is EagerTensor
-                    or type(value_range) is int
-                    and 0 <= value_range <= 127
+                    type(values) is EagerTensor
+                    and (
+                        type(value_range) is EagerTensor
+                        or type(value_range) is int
+                        and (
+                            0 <= value_range <= 127
+                            or -2147483648 <= value_range <= 2147483647
+                            and HOLDS_INT32[datatype_enum(values)]
+                        )
+                        or type(value_range) in EXACT_TYPES[datatype_enum(values)]
+                    )
                     or fit_pair(None, values, value_range)
                 )
+                and _holds(value_range, nbins, dtype)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -199,6 +220,14 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         return op._build(
             scope, (values, value_range, nbins), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(value_range: object, nbins: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all_finite(value_range) and has_room(dtype_name(dtype), value_of(nbins))
+    except Exception:
+        return False
 
 
 @overload
@@ -259,7 +288,8 @@ def histogram_fixed_width(
         out: `dtype`, `nbins`. How many elements fell into each bin.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `finite(value_range)`,
+            `memory(dtype, value(nbins))`.
 
     Example:
         >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])
@@ -281,11 +311,20 @@ def histogram_fixed_width(
                 or fits(TInt32, nbins)
             )
             and (
-                type(values) is type(value_range) is EagerTensor
-                or type(value_range) is int
-                and 0 <= value_range <= 127
+                type(values) is EagerTensor
+                and (
+                    type(value_range) is EagerTensor
+                    or type(value_range) is int
+                    and (
+                        0 <= value_range <= 127
+                        or -2147483648 <= value_range <= 2147483647
+                        and HOLDS_INT32[datatype_enum(values)]
+                    )
+                    or type(value_range) in EXACT_TYPES[datatype_enum(values)]
+                )
                 or fit_pair(None, values, value_range)
             )
+            and _holds(value_range, nbins, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,7 +20,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +86,7 @@ class LinSpace(TensorOp[T]):
     """
 
     OP_NAME = "LinSpace"
+    REQUIRES = ("memory(T, value(num))",)
     SHAPES = {
         "start": "()",
         "stop": "()",
@@ -133,7 +137,7 @@ class LinSpace(TensorOp[T]):
             output: `T`, `num`. The numbers, `stop` among them.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T, value(num))`.
 
         Example:
             >>> lin_space(0.0, 1.0, 5).numpy()
@@ -155,6 +159,7 @@ class LinSpace(TensorOp[T]):
                     and -2147483648 <= num <= 2147483647
                     or fits(TInt32, num)
                 )
+                and _holds(start, stop, num)
             ):
                 op.output = execute(
                     context[CURRENT], "LinSpace", None, start, stop, num
@@ -163,6 +168,14 @@ class LinSpace(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (start, stop, num), {}, fast_path_error)
+
+
+def _holds(start: object, stop: object, num: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(start, stop), value_of(num))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +214,7 @@ def lin_space(
         output: `T`, `num`. The numbers, `stop` among them.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T, value(num))`.
 
     Example:
         >>> lin_space(0.0, 1.0, 5).numpy()
@@ -223,6 +236,7 @@ def lin_space(
                 and -2147483648 <= num <= 2147483647
                 or fits(TInt32, num)
             )
+            and _holds(start, stop, num)
         ):
             _result = execute(context[CURRENT], "LinSpace", name, start, stop, num)
             return _result

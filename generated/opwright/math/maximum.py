@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -133,9 +136,17 @@ class Maximum(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(x) is type(y) is EagerTensor
-                    or type(y) is int
-                    and 0 <= y <= 127
+                    type(x) is EagerTensor
+                    and (
+                        type(y) is EagerTensor
+                        or type(y) is int
+                        and (
+                            0 <= y <= 127
+                            or -2147483648 <= y <= 2147483647
+                            and HOLDS_INT32[datatype_enum(x)]
+                        )
+                        or type(y) in EXACT_TYPES[datatype_enum(x)]
+                    )
                     or fit_pair(None, x, y)
                 )
             ):
@@ -194,9 +205,17 @@ def maximum(
             context[EAGER]
             and not graphs.stack
             and (
-                type(x) is type(y) is EagerTensor
-                or type(y) is int
-                and 0 <= y <= 127
+                type(x) is EagerTensor
+                and (
+                    type(y) is EagerTensor
+                    or type(y) is int
+                    and (
+                        0 <= y <= 127
+                        or -2147483648 <= y <= 2147483647
+                        and HOLDS_INT32[datatype_enum(x)]
+                    )
+                    or type(y) in EXACT_TYPES[datatype_enum(x)]
+                )
                 or fit_pair(None, x, y)
             )
         ):

@@ -49,11 +49,11 @@ class NextAfterInputs(OpInputs, Generic[U]):
 class NextAfter(TensorOp[T]):
     """Steps from each float to the next one that its dtype has, towards another.
 
-    The result is the float beside `x1` on the way to `x2`; where both are equal it is
-    `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
+    The result is the float next to `x1` in the direction of `x2`; where both are equal
+    it is `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
     number of the sign of `x2`, from the greatest float to inf.
 
-    How far the step is tells how coarse floats are at that place. NumPy arrays are
+    The size of the step shows how coarse floats are at that place. NumPy arrays are
     taken as float32, though not by the first op that a process runs. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
@@ -94,11 +94,11 @@ class NextAfter(TensorOp[T]):
     ) -> NextAfter[U]:
         """Steps from each float to the next one that its dtype has, towards another.
 
-        The result is the float beside `x1` on the way to `x2`; where both are equal it
-        is `x2`, and nan where either one is nan. From 0 it goes to the smallest
-        denormal number of the sign of `x2`, from the greatest float to inf.
+        The result is the float next to `x1` in the direction of `x2`; where both are
+        equal it is `x2`, and nan where either one is nan. From 0 it goes to the
+        smallest denormal number of the sign of `x2`, from the greatest float to inf.
 
-        How far the step is tells how coarse floats are at that place. NumPy arrays are
+        The size of the step shows how coarse floats are at that place. NumPy arrays are
         taken as float32, though not by the first op that a process runs. Shapes are
         broadcast: sizes have to be equal, or 1, counted from the last axis.
 
@@ -145,11 +145,11 @@ def next_after(
 ) -> Output[U]:
     """Steps from each float to the next one that its dtype has, towards another.
 
-    The result is the float beside `x1` on the way to `x2`; where both are equal it is
-    `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
+    The result is the float next to `x1` in the direction of `x2`; where both are equal
+    it is `x2`, and nan where either one is nan. From 0 it goes to the smallest denormal
     number of the sign of `x2`, from the greatest float to inf.
 
-    How far the step is tells how coarse floats are at that place. NumPy arrays are
+    The size of the step shows how coarse floats are at that place. NumPy arrays are
     taken as float32, though not by the first op that a process runs. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 

@@ -39,7 +39,7 @@ class PopulationCount(TensorOp[TUint8]):
     """Counts the bits that are 1 in each integer.
 
     Negative integers count as the bits that stand for them, in two's complement: all
-    eight of -1 in int8. With BitwiseXor before it, it tells in how many bits two
+    eight of -1 in int8. With BitwiseXor before it, it counts in how many bits two
     numbers differ, the Hamming distance of hashes.
 
     Gradient: declared not differentiable.
@@ -77,7 +77,7 @@ class PopulationCount(TensorOp[TUint8]):
         """Counts the bits that are 1 in each integer.
 
         Negative integers count as the bits that stand for them, in two's complement:
-        all eight of -1 in int8. With BitwiseXor before it, it tells in how many bits
+        all eight of -1 in int8. With BitwiseXor before it, it counts in how many bits
         two numbers differ, the Hamming distance of hashes.
 
         Gradient: declared not differentiable.
@@ -121,7 +121,7 @@ def population_count(
     """Counts the bits that are 1 in each integer.
 
     Negative integers count as the bits that stand for them, in two's complement: all
-    eight of -1 in int8. With BitwiseXor before it, it tells in how many bits two
+    eight of -1 in int8. With BitwiseXor before it, it counts in how many bits two
     numbers differ, the Hamming distance of hashes.
 
     Gradient: declared not differentiable.

@@ -18,7 +18,10 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    steps_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +92,7 @@ class Range(TensorOp[Tidx]):
     """
 
     OP_NAME = "Range"
+    REQUIRES = ("memory(Tidx, steps(start, limit, delta))",)
     SINCE = {
         "Tidx=uint64": "2.20",
     }
@@ -142,7 +146,8 @@ class Range(TensorOp[Tidx]):
             output: `Tidx`, `_count`. The numbers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(Tidx, steps(start, limit, delta))`.
 
         Example:
             >>> opwright.math.range(2, 11, 3).numpy()
@@ -162,6 +167,7 @@ class Range(TensorOp[Tidx]):
                     type(start) is type(limit) is type(delta) is EagerTensor
                     or fit_together(TInt32, start, limit, delta)
                 )
+                and _holds(start, limit, delta)
             ):
                 op.output = execute(
                     context[CURRENT], "Range", None, start, limit, delta
@@ -170,6 +176,16 @@ class Range(TensorOp[Tidx]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (start, limit, delta), {}, fast_path_error)
+
+
+def _holds(start: object, limit: object, delta: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(start, limit, delta), steps_of(start, limit, delta)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -208,7 +224,8 @@ def range(
         output: `Tidx`, `_count`. The numbers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(Tidx, steps(start, limit, delta))`.
 
     Example:
         >>> opwright.math.range(2, 11, 3).numpy()
@@ -228,6 +245,7 @@ def range(
                 type(start) is type(limit) is type(delta) is EagerTensor
                 or fit_together(TInt32, start, limit, delta)
             )
+            and _holds(start, limit, delta)
         ):
             _result = execute(context[CURRENT], "Range", name, start, limit, delta)
             return _result

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -106,6 +107,10 @@ class RequantizePerChannel(Op, Generic[OutType]):
     """
 
     OP_NAME = "RequantizePerChannel"
+    REQUIRES = (
+        "elements(input) > 0",
+        "elements(requested_output_min, requested_output_max) == 1",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "input_min": "(c,)",
@@ -206,7 +211,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
             output_max: float32, `scalar`. The requested upper end.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+                `elements(requested_output_min, requested_output_max) == 1`.
 
         Example:
             >>> sums = tf.bitcast(tf.constant([[[[2**30, 2**29]]]], tf.int32), tf.qint32)
@@ -225,6 +231,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
                 scope.eager
                 and not graphs.stack
                 and (type(input) is EagerTensor or fits(TQint32, input))
+                and _holds(input, requested_output_min, requested_output_max)
             ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
@@ -247,6 +254,20 @@ class RequantizePerChannel(Op, Generic[OutType]):
             {"out_type": out_type},
             fast_path_error,
         )
+
+
+def _holds(
+    input: object, requested_output_min: object, requested_output_max: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            and elements_of(requested_output_min) == 1
+            and elements_of(requested_output_max) == 1
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -325,7 +346,8 @@ def requantize_per_channel(
         output_max: float32, `scalar`. The requested upper end.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+            `elements(requested_output_min, requested_output_max) == 1`.
 
     Example:
         >>> sums = tf.bitcast(tf.constant([[[[2**30, 2**29]]]], tf.int32), tf.qint32)
@@ -344,6 +366,7 @@ def requantize_per_channel(
             context[EAGER]
             and not graphs.stack
             and (type(input) is EagerTensor or fits(TQint32, input))
+            and _holds(input, requested_output_min, requested_output_max)
         ):
             _result = RequantizePerChannelOutputs._make(
                 execute(

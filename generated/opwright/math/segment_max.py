@@ -17,7 +17,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +77,7 @@ class SegmentMax(TensorOp[T]):
     """
 
     OP_NAME = "SegmentMax"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(n, *x)",
         "segment_ids": "(n,)",
@@ -122,7 +127,8 @@ class SegmentMax(TensorOp[T]):
             output: `T`, `_groups *x`. The greatest elements, one row for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> bids = np.array([3.0, 8.0, -1.0])
@@ -134,7 +140,7 @@ class SegmentMax(TensorOp[T]):
         op: SegmentMax[U] = new(SegmentMax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(data, segment_ids):
                 op.output = execute(
                     context[CURRENT], "SegmentMax", None, data, segment_ids
                 )
@@ -142,6 +148,16 @@ class SegmentMax(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -180,7 +196,8 @@ def segment_max(
         output: `T`, `_groups *x`. The greatest elements, one row for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> bids = np.array([3.0, 8.0, -1.0])
@@ -192,7 +209,7 @@ def segment_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(data, segment_ids):
             _result = execute(context[CURRENT], "SegmentMax", name, data, segment_ids)
             return _result
     except Exception as error:

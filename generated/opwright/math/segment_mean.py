@@ -15,7 +15,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -80,6 +84,7 @@ class SegmentMean(TensorOp[T]):
     """
 
     OP_NAME = "SegmentMean"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(n, *x)",
         "segment_ids": "(n,)",
@@ -131,7 +136,8 @@ class SegmentMean(TensorOp[T]):
             output: `T`, `_groups *x`. The means, one row for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> ratings = np.array([4.0, 5.0, 1.0])
@@ -143,7 +149,7 @@ class SegmentMean(TensorOp[T]):
         op: SegmentMean[U] = new(SegmentMean)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(data, segment_ids):
                 op.output = execute(
                     context[CURRENT], "SegmentMean", None, data, segment_ids
                 )
@@ -151,6 +157,16 @@ class SegmentMean(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -191,7 +207,8 @@ def segment_mean(
         output: `T`, `_groups *x`. The means, one row for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> ratings = np.array([4.0, 5.0, 1.0])
@@ -203,7 +220,7 @@ def segment_mean(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(data, segment_ids):
             _result = execute(context[CURRENT], "SegmentMean", name, data, segment_ids)
             return _result
     except Exception as error:

@@ -15,7 +15,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +80,7 @@ class SegmentProd(TensorOp[T]):
     """
 
     OP_NAME = "SegmentProd"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(n, *x)",
         "segment_ids": "(n,)",
@@ -123,7 +128,8 @@ class SegmentProd(TensorOp[T]):
             output: `T`, `_groups *x`. The products, one row for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> sizes = np.array([4, 3, 2])
@@ -135,7 +141,7 @@ class SegmentProd(TensorOp[T]):
         op: SegmentProd[U] = new(SegmentProd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(data, segment_ids):
                 op.output = execute(
                     context[CURRENT], "SegmentProd", None, data, segment_ids
                 )
@@ -143,6 +149,16 @@ class SegmentProd(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -179,7 +195,8 @@ def segment_prod(
         output: `T`, `_groups *x`. The products, one row for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> sizes = np.array([4, 3, 2])
@@ -191,7 +208,7 @@ def segment_prod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(data, segment_ids):
             _result = execute(context[CURRENT], "SegmentProd", name, data, segment_ids)
             return _result
     except Exception as error:

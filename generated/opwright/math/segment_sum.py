@@ -15,7 +15,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +85,7 @@ class SegmentSum(TensorOp[T]):
     """
 
     OP_NAME = "SegmentSum"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(n, *x)",
         "segment_ids": "(n,)",
@@ -130,7 +135,8 @@ class SegmentSum(TensorOp[T]):
             output: `T`, `_groups *x`. The sums, one row for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> words = np.array([[1.0, 0.0], [2.0, 1.0], [5.0, 5.0]])
@@ -145,7 +151,7 @@ class SegmentSum(TensorOp[T]):
         op: SegmentSum[U] = new(SegmentSum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(data, segment_ids):
                 op.output = execute(
                     context[CURRENT], "SegmentSum", None, data, segment_ids
                 )
@@ -153,6 +159,16 @@ class SegmentSum(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -191,7 +207,8 @@ def segment_sum(
         output: `T`, `_groups *x`. The sums, one row for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> words = np.array([[1.0, 0.0], [2.0, 1.0], [5.0, 5.0]])
@@ -206,7 +223,7 @@ def segment_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(data, segment_ids):
             _result = execute(context[CURRENT], "SegmentSum", name, data, segment_ids)
             return _result
     except Exception as error:

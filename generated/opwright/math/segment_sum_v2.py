@@ -20,7 +20,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +91,7 @@ class SegmentSumV2(TensorOp[T]):
     """
 
     OP_NAME = "SegmentSumV2"
+    REQUIRES = ("memory(T, value(num_segments), shape(data)[1:])",)
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -140,7 +145,8 @@ class SegmentSumV2(TensorOp[T]):
             output: `T`, `num_segments *x`. The sums, one row for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, value(num_segments), shape(data)[1:])`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -161,6 +167,7 @@ class SegmentSumV2(TensorOp[T]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
+                and _holds(data, num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -174,6 +181,14 @@ class SegmentSumV2(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
+
+
+def _holds(data: object, num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(data), value_of(num_segments), sizes_of(data)[1:])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -215,7 +230,8 @@ def segment_sum_v2(
         output: `T`, `num_segments *x`. The sums, one row for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, value(num_segments), shape(data)[1:])`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -236,6 +252,7 @@ def segment_sum_v2(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
+            and _holds(data, num_segments)
         ):
             _result = execute(
                 context[CURRENT], "SegmentSumV2", name, data, segment_ids, num_segments

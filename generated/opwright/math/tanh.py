@@ -43,9 +43,9 @@ class Tanh(TensorOp[T]):
       y = (e^x - e^-x) / (e^x + e^-x)
 
     It is odd, about x near 0, and squeezes all real numbers into -1 to 1; from about 8
-    on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)` is 0: a unit
-    is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`. TanhGrad is
-    what gradients are made of, Atanh the inverse.
+    on, float32 does not distinguish it from 1, and the gradient `dy * (1 - y^2)` is 0:
+    a unit is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`.
+    TanhGrad is what gradients are made of, Atanh the inverse.
 
     Gradient: registered.
 
@@ -83,9 +83,9 @@ class Tanh(TensorOp[T]):
           y = (e^x - e^-x) / (e^x + e^-x)
 
         It is odd, about x near 0, and squeezes all real numbers into -1 to 1; from
-        about 8 on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)`
-        is 0: a unit is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x)
-        - 1`. TanhGrad is what gradients are made of, Atanh the inverse.
+        about 8 on, float32 does not distinguish it from 1, and the gradient `dy * (1 -
+        y^2)` is 0: a unit is saturated there. It never overflows. `tanh(x) = 2 *
+        sigmoid(2x) - 1`. TanhGrad is what gradients are made of, Atanh the inverse.
 
         Gradient: registered.
 
@@ -129,9 +129,9 @@ def tanh(
       y = (e^x - e^-x) / (e^x + e^-x)
 
     It is odd, about x near 0, and squeezes all real numbers into -1 to 1; from about 8
-    on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)` is 0: a unit
-    is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`. TanhGrad is
-    what gradients are made of, Atanh the inverse.
+    on, float32 does not distinguish it from 1, and the gradient `dy * (1 - y^2)` is 0:
+    a unit is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`.
+    TanhGrad is what gradients are made of, Atanh the inverse.
 
     Gradient: registered.
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -67,7 +70,7 @@ class TruncateDiv(TensorOp[T]):
     uint64, int64, complex64 or complex128.
 
     Attributes:
-        z: `T`, `broadcast(x, y)`. The quotients, without what is behind the point.
+        z: `T`, `broadcast(x, y)`. The quotients, without their fractions.
 
     Example:
         >>> truncate_div(np.array([7, -7]), np.array(2)).numpy()
@@ -122,7 +125,7 @@ class TruncateDiv(TensorOp[T]):
             y: `T`, `*y`. The divisors, of a shape that goes with that of `x`.
 
         Returns:
-            z: `T`, `broadcast(x, y)`. The quotients, without what is behind the point.
+            z: `T`, `broadcast(x, y)`. The quotients, without their fractions.
 
         Raises:
             OpError: the op refuses an argument.
@@ -142,9 +145,17 @@ class TruncateDiv(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(x) is type(y) is EagerTensor
-                    or type(y) is int
-                    and 0 <= y <= 127
+                    type(x) is EagerTensor
+                    and (
+                        type(y) is EagerTensor
+                        or type(y) is int
+                        and (
+                            0 <= y <= 127
+                            or -2147483648 <= y <= 2147483647
+                            and HOLDS_INT32[datatype_enum(x)]
+                        )
+                        or type(y) in EXACT_TYPES[datatype_enum(x)]
+                    )
                     or fit_pair(None, x, y)
                 )
             ):
@@ -187,7 +198,7 @@ def truncate_div(
         name: what the op is called in a graph.
 
     Returns:
-        z: `T`, `broadcast(x, y)`. The quotients, without what is behind the point.
+        z: `T`, `broadcast(x, y)`. The quotients, without their fractions.
 
     Raises:
         OpError: the op refuses an argument.
@@ -207,9 +218,17 @@ def truncate_div(
             context[EAGER]
             and not graphs.stack
             and (
-                type(x) is type(y) is EagerTensor
-                or type(y) is int
-                and 0 <= y <= 127
+                type(x) is EagerTensor
+                and (
+                    type(y) is EagerTensor
+                    or type(y) is int
+                    and (
+                        0 <= y <= 127
+                        or -2147483648 <= y <= 2147483647
+                        and HOLDS_INT32[datatype_enum(x)]
+                    )
+                    or type(y) in EXACT_TYPES[datatype_enum(x)]
+                )
                 or fit_pair(None, x, y)
             )
         ):

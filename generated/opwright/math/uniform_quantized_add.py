@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -83,7 +86,7 @@ class UniformQuantizedAdd(TensorOp[T]):
     same axis, counted from the last.
 
     UniformQuantize makes such numbers, UniformDequantize floats of them. QuantizedAdd
-    is the older op, which knows ranges.
+    is the older op, which takes ranges.
 
     Gradient: none registered.
 
@@ -202,7 +205,7 @@ class UniformQuantizedAdd(TensorOp[T]):
         have one, it has to be the same axis, counted from the last.
 
         UniformQuantize makes such numbers, UniformDequantize floats of them.
-        QuantizedAdd is the older op, which knows ranges.
+        QuantizedAdd is the older op, which takes ranges.
 
         Gradient: none registered.
 
@@ -293,9 +296,17 @@ class UniformQuantizedAdd(TensorOp[T]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (
-                    type(lhs) is type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and 0 <= rhs <= 127
+                    type(lhs) is EagerTensor
+                    and (
+                        type(rhs) is EagerTensor
+                        or type(rhs) is int
+                        and (
+                            0 <= rhs <= 127
+                            or -2147483648 <= rhs <= 2147483647
+                            and HOLDS_INT32[datatype_enum(lhs)]
+                        )
+                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                    )
                     or fit_pair(None, lhs, rhs)
                 )
             ):
@@ -401,7 +412,7 @@ def uniform_quantized_add(
     same axis, counted from the last.
 
     UniformQuantize makes such numbers, UniformDequantize floats of them. QuantizedAdd
-    is the older op, which knows ranges.
+    is the older op, which takes ranges.
 
     Gradient: none registered.
 
@@ -489,9 +500,17 @@ def uniform_quantized_add(
                 or fits(TInt32, output_zero_points)
             )
             and (
-                type(lhs) is type(rhs) is EagerTensor
-                or type(rhs) is int
-                and 0 <= rhs <= 127
+                type(lhs) is EagerTensor
+                and (
+                    type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and (
+                        0 <= rhs <= 127
+                        or -2147483648 <= rhs <= 2147483647
+                        and HOLDS_INT32[datatype_enum(lhs)]
+                    )
+                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                )
                 or fit_pair(None, lhs, rhs)
             )
         ):

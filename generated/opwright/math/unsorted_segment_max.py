@@ -20,7 +20,12 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +86,7 @@ class UnsortedSegmentMax(TensorOp[T]):
     """
 
     OP_NAME = "UnsortedSegmentMax"
+    REQUIRES = ("memory(T, value(num_segments), shape(data)[rank(segment_ids):])",)
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -136,7 +142,8 @@ class UnsortedSegmentMax(TensorOp[T]):
             output: `T`, `num_segments *x`. The greatest elements, one for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                value(num_segments), shape(data)[rank(segment_ids):])`.
 
         Example:
             >>> heights = np.array([5, 1, 2, 9])
@@ -157,6 +164,7 @@ class UnsortedSegmentMax(TensorOp[T]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
+                and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -170,6 +178,18 @@ class UnsortedSegmentMax(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object, num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data),
+            value_of(num_segments),
+            sizes_of(data)[rank_of(segment_ids) :],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,7 +231,8 @@ def unsorted_segment_max(
         output: `T`, `num_segments *x`. The greatest elements, one for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T,
+            value(num_segments), shape(data)[rank(segment_ids):])`.
 
     Example:
         >>> heights = np.array([5, 1, 2, 9])
@@ -232,6 +253,7 @@ def unsorted_segment_max(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
+            and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
                 context[CURRENT],

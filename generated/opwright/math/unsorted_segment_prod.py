@@ -18,7 +18,12 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +88,7 @@ class UnsortedSegmentProd(TensorOp[T]):
     """
 
     OP_NAME = "UnsortedSegmentProd"
+    REQUIRES = ("memory(T, value(num_segments), shape(data)[rank(segment_ids):])",)
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -135,7 +141,8 @@ class UnsortedSegmentProd(TensorOp[T]):
             output: `T`, `num_segments *x`. The products, one for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                value(num_segments), shape(data)[rank(segment_ids):])`.
 
         Example:
             >>> factors = np.array([5, 1, 2, 9])
@@ -156,6 +163,7 @@ class UnsortedSegmentProd(TensorOp[T]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
+                and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -169,6 +177,18 @@ class UnsortedSegmentProd(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object, num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data),
+            value_of(num_segments),
+            sizes_of(data)[rank_of(segment_ids) :],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -207,7 +227,8 @@ def unsorted_segment_prod(
         output: `T`, `num_segments *x`. The products, one for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T,
+            value(num_segments), shape(data)[rank(segment_ids):])`.
 
     Example:
         >>> factors = np.array([5, 1, 2, 9])
@@ -228,6 +249,7 @@ def unsorted_segment_prod(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
+            and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,7 +18,12 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +92,7 @@ class UnsortedSegmentSum(TensorOp[T]):
     """
 
     OP_NAME = "UnsortedSegmentSum"
+    REQUIRES = ("memory(T, value(num_segments), shape(data)[rank(segment_ids):])",)
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -141,7 +147,8 @@ class UnsortedSegmentSum(TensorOp[T]):
             output: `T`, `num_segments *x`. The sums, one for each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                value(num_segments), shape(data)[rank(segment_ids):])`.
 
         Example:
             >>> amounts = np.array([5.0, 1.0, 2.0, 9.0])
@@ -163,6 +170,7 @@ class UnsortedSegmentSum(TensorOp[T]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
+                and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -176,6 +184,18 @@ class UnsortedSegmentSum(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (data, segment_ids, num_segments), {}, fast_path_error)
+
+
+def _holds(data: object, segment_ids: object, num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data),
+            value_of(num_segments),
+            sizes_of(data)[rank_of(segment_ids) :],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -216,7 +236,8 @@ def unsorted_segment_sum(
         output: `T`, `num_segments *x`. The sums, one for each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T,
+            value(num_segments), shape(data)[rank(segment_ids):])`.
 
     Example:
         >>> amounts = np.array([5.0, 1.0, 2.0, 9.0])
@@ -238,6 +259,7 @@ def unsorted_segment_sum(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
+            and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
                 context[CURRENT],

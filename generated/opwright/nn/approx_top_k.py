@@ -105,7 +105,7 @@ class ApproxTopK(Op, Generic[T]):
 
         Attributes:
             reduction_dimension: int. The axis to search along; a negative one counts
-                from the last. The kernel for the CPU knows -1 alone, even if another
+                from the last. The kernel for the CPU supports only -1, even if another
                 number means the same axis.
             recall_target: float. Share of the true `k` best that should be found, above
                 0 and up to 1. Only TPUs make use of it.
@@ -200,8 +200,8 @@ class ApproxTopK(Op, Generic[T]):
             k: int. At least 0. How many to find.
             options: merged field by field; the last explicit one wins.
                 reduction_dimension: int. Default -1. The axis to search along; a
-                    negative one counts from the last. The kernel for the CPU knows -1
-                    alone, even if another number means the same axis.
+                    negative one counts from the last. The kernel for the CPU supports
+                    only -1, even if another number means the same axis.
                 recall_target: float. Default 0.95. Share of the true `k` best that
                     should be found, above 0 and up to 1. Only TPUs make use of it.
                 is_max_k: bool. Default True. Whether to look for the largest; false
@@ -307,8 +307,8 @@ def approx_top_k(
             `reduction_dimension`.
         k: int. At least 0. How many to find.
         reduction_dimension: int. Default -1. The axis to search along; a negative one
-            counts from the last. The kernel for the CPU knows -1 alone, even if another
-            number means the same axis.
+            counts from the last. The kernel for the CPU supports only -1, even if
+            another number means the same axis.
         recall_target: float. Default 0.95. Share of the true `k` best that should be
             found, above 0 and up to 1. Only TPUs make use of it.
         is_max_k: bool. Default True. Whether to look for the largest; false looks for

@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -50,8 +53,8 @@ class AvgPool(TensorOp[T]):
       output[n, i, j, c] = mean of value[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    What lies outside of the image where windows stick out, with `SAME`, does not count:
-    a mean at the border is taken over fewer elements. With a window as large as the
+    With `SAME`, windows may reach beyond the image. Places outside it do not count: a
+    mean at the border is taken over fewer elements. With a window as large as the
     image, Mean over the axes of height and width does the same.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
@@ -77,6 +80,7 @@ class AvgPool(TensorOp[T]):
     """
 
     OP_NAME = "AvgPool"
+    REQUIRES = ("elements(value) > 0 or most(shape(value)) < 2**31",)
     SHAPES = {
         "value": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding))",
@@ -90,8 +94,8 @@ class AvgPool(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone, but for those of oneDNN.
+                the channels last, `NCHW` after the batch. Most kernels for the CPU take
+                only `NHWC`, except those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -129,9 +133,9 @@ class AvgPool(TensorOp[T]):
           output[n, i, j, c] = mean of value[n, s[1] * i + di, s[2] * j + dj, c]
                                over di < ksize[1], dj < ksize[2], with s = strides
 
-        What lies outside of the image where windows stick out, with `SAME`, does not
-        count: a mean at the border is taken over fewer elements. With a window as large
-        as the image, Mean over the axes of height and width does the same.
+        With `SAME`, windows may reach beyond the image. Places outside it do not count:
+        a mean at the border is taken over fewer elements. With a window as large as the
+        image, Mean over the axes of height and width does the same.
 
         A window with sizes other than 1 along the batch or the channels is refused; for
         one along the channels, oneDNN gives an empty tensor instead. MaxPool takes the
@@ -151,12 +155,12 @@ class AvgPool(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone, but for those of oneDNN.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. Most
+                    kernels for the CPU take only `NHWC`, except those of oneDNN.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -165,7 +169,8 @@ class AvgPool(TensorOp[T]):
                 padding)`. The means, one for each window and channel.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(value) > 0 or most(shape(value)) < 2**31`.
 
         Example:
             >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -180,7 +185,7 @@ class AvgPool(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(value):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPool",
@@ -215,6 +220,14 @@ DEFAULTS = AvgPool.Options()
 MERGE = AvgPool.Options.merge
 
 
+def _holds(value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(value) > 0 or most_of(sizes_of(value)) < 2147483648
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def avg_pool(
     value: Operand[U],
@@ -231,8 +244,8 @@ def avg_pool(
       output[n, i, j, c] = mean of value[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    What lies outside of the image where windows stick out, with `SAME`, does not count:
-    a mean at the border is taken over fewer elements. With a window as large as the
+    With `SAME`, windows may reach beyond the image. Places outside it do not count: a
+    mean at the border is taken over fewer elements. With a window as large as the
     image, Mean over the axes of height and width does the same.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
@@ -250,11 +263,11 @@ def avg_pool(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone, but for those of oneDNN.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
@@ -264,7 +277,8 @@ def avg_pool(
             one for each window and channel.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(value) > 0 or most(shape(value)) < 2**31`.
 
     Example:
         >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -278,7 +292,7 @@ def avg_pool(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(value):
             _result = execute(
                 context[CURRENT],
                 "AvgPool",

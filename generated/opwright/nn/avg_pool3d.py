@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -52,8 +55,8 @@ class AvgPool3D(TensorOp[T]):
           over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
     with the strides s1, s2, s3: AvgPool with one axis more, such as the depth of a scan
-    or the time of a video. What lies outside where windows stick out, with `SAME`, does
-    not count.
+    or the time of a video. With `SAME`, windows may reach beyond the input; places
+    outside it do not count.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
     along the channels, oneDNN gives an empty tensor instead.
@@ -77,6 +80,7 @@ class AvgPool3D(TensorOp[T]):
     """
 
     OP_NAME = "AvgPool3D"
+    REQUIRES = ("elements(input) > 0 or most(shape(input)) < 2**31",)
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "output": "(n, window(d, ksize[1], strides[1], padding), window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding), c) if data_format == 'NDHWC' else (n, c, window(d, ksize[2], strides[2], padding), window(h, ksize[3], strides[3], padding), window(w, ksize[4], strides[4], padding))",
@@ -90,8 +94,8 @@ class AvgPool3D(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone, but for those of oneDNN.
+                the channels last, `NCDHW` after the batch. Kernels for the CPU take
+                only `NDHWC`, except those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -131,8 +135,8 @@ class AvgPool3D(TensorOp[T]):
               over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
         with the strides s1, s2, s3: AvgPool with one axis more, such as the depth of a
-        scan or the time of a video. What lies outside where windows stick out, with
-        `SAME`, does not count.
+        scan or the time of a video. With `SAME`, windows may reach beyond the input;
+        places outside it do not count.
 
         A window with sizes other than 1 along the batch or the channels is refused; for
         one along the channels, oneDNN gives an empty tensor instead.
@@ -151,12 +155,12 @@ class AvgPool3D(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone, but for those of oneDNN.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
+                    Kernels for the CPU take only `NDHWC`, except those of oneDNN.
 
         Returns:
             output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -166,7 +170,8 @@ class AvgPool3D(TensorOp[T]):
                 padding)`. The means, one for each window and channel.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or most(shape(input)) < 2**31`.
 
         Example:
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -180,7 +185,7 @@ class AvgPool3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPool3D",
@@ -215,6 +220,14 @@ DEFAULTS = AvgPool3D.Options()
 MERGE = AvgPool3D.Options.merge
 
 
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def avg_pool3d(
     input: Operand[U],
@@ -233,8 +246,8 @@ def avg_pool3d(
           over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
     with the strides s1, s2, s3: AvgPool with one axis more, such as the depth of a scan
-    or the time of a video. What lies outside where windows stick out, with `SAME`, does
-    not count.
+    or the time of a video. With `SAME`, windows may reach beyond the input; places
+    outside it do not count.
 
     A window with sizes other than 1 along the batch or the channels is refused; for one
     along the channels, oneDNN gives an empty tensor instead.
@@ -251,11 +264,11 @@ def avg_pool3d(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
@@ -266,7 +279,8 @@ def avg_pool3d(
             padding)`. The means, one for each window and channel.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or most(shape(input)) < 2**31`.
 
     Example:
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -279,7 +293,7 @@ def avg_pool3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(
                 context[CURRENT],
                 "AvgPool3D",

@@ -14,13 +14,18 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +80,11 @@ class AvgPool3DGrad(TensorOp[T]):
     """
 
     OP_NAME = "AvgPool3DGrad"
+    REQUIRES = (
+        "elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1",
+        "rank(grad) == 5",
+        "memory(T, contents(orig_input_shape))",
+    )
     SHAPES = {
         "orig_input_shape": "(5,)",
         "grad": "(orig_input_shape[0], window(orig_input_shape[1], ksize[1], strides[1], padding), window(orig_input_shape[2], ksize[2], strides[2], padding), window(orig_input_shape[3], ksize[3], strides[3], padding), orig_input_shape[4]) if data_format == 'NDHWC' else (orig_input_shape[0], orig_input_shape[1], window(orig_input_shape[2], ksize[2], strides[2], padding), window(orig_input_shape[3], ksize[3], strides[3], padding), window(orig_input_shape[4], ksize[4], strides[4], padding))",
@@ -89,8 +99,8 @@ class AvgPool3DGrad(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone, but for those of oneDNN.
+                the channels last, `NCDHW` after the batch. Kernels for the CPU take
+                only `NDHWC`, except those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -154,18 +164,20 @@ class AvgPool3DGrad(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone, but for those of oneDNN.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
+                    Kernels for the CPU take only `NDHWC`, except those of oneDNN.
 
         Returns:
             output: `T`, `*orig_input_shape`. Gradients for what AvgPool3D took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1`,
+                `rank(grad) == 5`, `memory(T, contents(orig_input_shape))`.
 
         Example:
             >>> windows = [1, 1, 2, 2, 1]
@@ -190,6 +202,7 @@ class AvgPool3DGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
+                and _holds(orig_input_shape, grad)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -224,6 +237,19 @@ class AvgPool3DGrad(TensorOp[T]):
 
 DEFAULTS = AvgPool3DGrad.Options()
 MERGE = AvgPool3DGrad.Options.merge
+
+
+def _holds(orig_input_shape: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(orig_input_shape) == 5
+            and rank_of(orig_input_shape) == 1
+            and rank_of(grad) == 5
+            and has_room(some_dtype_of(grad), contents_of(orig_input_shape))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -266,18 +292,20 @@ def avg_pool3d_grad(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
         output: `T`, `*orig_input_shape`. Gradients for what AvgPool3D took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(orig_input_shape)
+            == 5 and rank(orig_input_shape) == 1`, `rank(grad) == 5`,
+            `memory(T, contents(orig_input_shape))`.
 
     Example:
         >>> windows = [1, 1, 2, 2, 1]
@@ -301,6 +329,7 @@ def avg_pool3d_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
+            and _holds(orig_input_shape, grad)
         ):
             _result = execute(
                 context[CURRENT],

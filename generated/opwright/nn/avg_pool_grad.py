@@ -14,13 +14,18 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +81,13 @@ class AvgPoolGrad(TensorOp[T]):
     """
 
     OP_NAME = "AvgPoolGrad"
+    REQUIRES = (
+        "len(ksize) == 4",
+        "len(strides) == 4",
+        "elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1",
+        "rank(grad) == 4",
+        "memory(T, contents(orig_input_shape))",
+    )
     SHAPES = {
         "orig_input_shape": "(4,)",
         "grad": "(orig_input_shape[0], window(orig_input_shape[1], ksize[1], strides[1], padding), window(orig_input_shape[2], ksize[2], strides[2], padding), orig_input_shape[3]) if data_format == 'NHWC' else (orig_input_shape[0], orig_input_shape[1], window(orig_input_shape[2], ksize[2], strides[2], padding), window(orig_input_shape[3], ksize[3], strides[3], padding))",
@@ -90,8 +102,8 @@ class AvgPoolGrad(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone, but for those of oneDNN.
+                the channels last, `NCHW` after the batch. Most kernels for the CPU take
+                only `NHWC`, except those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -155,18 +167,21 @@ class AvgPoolGrad(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone, but for those of oneDNN.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. Most
+                    kernels for the CPU take only `NHWC`, except those of oneDNN.
 
         Returns:
             output: `T`, `*orig_input_shape`. Gradients for what AvgPool took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
+                `len(strides) == 4`, `elements(orig_input_shape) == 4 and
+                rank(orig_input_shape) == 1`, `rank(grad) == 4`,
+                `memory(T, contents(orig_input_shape))`.
 
         Example:
             >>> gradient = avg_pool_grad(
@@ -191,6 +206,7 @@ class AvgPoolGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
+                and _holds(orig_input_shape, grad, ksize, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -225,6 +241,23 @@ class AvgPoolGrad(TensorOp[T]):
 
 DEFAULTS = AvgPoolGrad.Options()
 MERGE = AvgPoolGrad.Options.merge
+
+
+def _holds(
+    orig_input_shape: object, grad: object, ksize: Sequence[int], strides: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len(ksize) == 4
+            and len(strides) == 4
+            and elements_of(orig_input_shape) == 4
+            and rank_of(orig_input_shape) == 1
+            and rank_of(grad) == 4
+            and has_room(some_dtype_of(grad), contents_of(orig_input_shape))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -266,18 +299,21 @@ def avg_pool_grad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone, but for those of oneDNN.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
         output: `T`, `*orig_input_shape`. Gradients for what AvgPool took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
+            `len(strides) == 4`, `elements(orig_input_shape) == 4 and
+            rank(orig_input_shape) == 1`, `rank(grad) == 4`,
+            `memory(T, contents(orig_input_shape))`.
 
     Example:
         >>> gradient = avg_pool_grad(
@@ -301,6 +337,7 @@ def avg_pool_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
+            and _holds(orig_input_shape, grad, ksize, strides)
         ):
             _result = execute(
                 context[CURRENT],

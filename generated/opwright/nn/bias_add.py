@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -58,7 +61,7 @@ class BiasAdd(TensorOp[T]):
     NHWC stands for channels in the last axis, NCHW for channels in axis 1, of a `value`
     of any rank from 2 (NCHW: from 3) on. It is AddV2 with a bias that is always a
     vector as long as there are channels: one that would broadcast, of size 1, is
-    refused. Compilers look for it behind Conv2D and MatMul to fuse them.
+    refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
     Gradient: registered.
 
@@ -131,7 +134,7 @@ class BiasAdd(TensorOp[T]):
         NHWC stands for channels in the last axis, NCHW for channels in axis 1, of a
         `value` of any rank from 2 (NCHW: from 3) on. It is AddV2 with a bias that is
         always a vector as long as there are channels: one that would broadcast, of size
-        1, is refused. Compilers look for it behind Conv2D and MatMul to fuse them.
+        1, is refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
         Gradient: registered.
 
@@ -171,9 +174,17 @@ class BiasAdd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(value) is type(bias) is EagerTensor
-                    or type(bias) is int
-                    and 0 <= bias <= 127
+                    type(value) is EagerTensor
+                    and (
+                        type(bias) is EagerTensor
+                        or type(bias) is int
+                        and (
+                            0 <= bias <= 127
+                            or -2147483648 <= bias <= 2147483647
+                            and HOLDS_INT32[datatype_enum(value)]
+                        )
+                        or type(bias) in EXACT_TYPES[datatype_enum(value)]
+                    )
                     or fit_pair(None, value, bias)
                 )
             ):
@@ -215,7 +226,7 @@ def bias_add(
     NHWC stands for channels in the last axis, NCHW for channels in axis 1, of a `value`
     of any rank from 2 (NCHW: from 3) on. It is AddV2 with a bias that is always a
     vector as long as there are channels: one that would broadcast, of size 1, is
-    refused. Compilers look for it behind Conv2D and MatMul to fuse them.
+    refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
     Gradient: registered.
 
@@ -252,9 +263,17 @@ def bias_add(
             context[EAGER]
             and not graphs.stack
             and (
-                type(value) is type(bias) is EagerTensor
-                or type(bias) is int
-                and 0 <= bias <= 127
+                type(value) is EagerTensor
+                and (
+                    type(bias) is EagerTensor
+                    or type(bias) is int
+                    and (
+                        0 <= bias <= 127
+                        or -2147483648 <= bias <= 2147483647
+                        and HOLDS_INT32[datatype_enum(value)]
+                    )
+                    or type(bias) in EXACT_TYPES[datatype_enum(value)]
+                )
                 or fit_pair(None, value, bias)
             )
         ):

@@ -17,7 +17,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,6 +66,7 @@ class BiasAddGrad(TensorOp[T]):
     """
 
     OP_NAME = "BiasAddGrad"
+    REQUIRES = ("rank(out_backprop) < 1 or memory(T, shape(out_backprop)[-1])",)
     SHAPES = {
         "out_backprop": "(r, *x, c) if data_format == 'NHWC' else (n, c, r, *x)",
         "output": "(c,)",
@@ -126,7 +131,8 @@ class BiasAddGrad(TensorOp[T]):
             output: `T`, `c`. The gradient for the bias, one sum a channel.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(out_backprop) < 1 or memory(T, shape(out_backprop)[-1])`.
 
         Example:
             >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
@@ -138,7 +144,7 @@ class BiasAddGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(out_backprop):
                 op.output = execute(
                     context[CURRENT],
                     "BiasAddGrad",
@@ -157,6 +163,16 @@ class BiasAddGrad(TensorOp[T]):
 
 DEFAULTS = BiasAddGrad.Options()
 MERGE = BiasAddGrad.Options.merge
+
+
+def _holds(out_backprop: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(out_backprop) < 1 or has_room(
+            some_dtype_of(out_backprop), sizes_of(out_backprop)[-1]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -190,7 +206,8 @@ def bias_add_grad(
         output: `T`, `c`. The gradient for the bias, one sum a channel.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(out_backprop) < 1 or memory(T, shape(out_backprop)[-1])`.
 
     Example:
         >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
@@ -201,7 +218,7 @@ def bias_add_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(out_backprop):
             _result = execute(
                 context[CURRENT],
                 "BiasAddGrad",

@@ -18,10 +18,14 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -113,6 +117,13 @@ class BlockLSTM(Op, Generic[T]):
     """
 
     OP_NAME = "BlockLSTM"
+    REQUIRES = (
+        "rank(x) == 3",
+        "rank(cs_prev, h_prev, w) == 2",
+        "rank(wci, wcf, wco, b) == 1",
+        "elements(seq_len_max) == 1",
+        "0 <= value(seq_len_max) <= shape(x)[0]",
+    )
     SHAPES = {
         "seq_len_max": "()",
         "x": "(time, batch, inputs)",
@@ -255,7 +266,9 @@ class BlockLSTM(Op, Generic[T]):
                 layer's output.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(x) == 3`,
+                `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
+                `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`.
 
         Example:
             >>> x, state = np.ones([3, 1, 1], np.float32), np.float32([[0.0]])
@@ -280,6 +293,7 @@ class BlockLSTM(Op, Generic[T]):
                     and -9223372036854775808 <= seq_len_max <= 9223372036854775807
                     or fits(TInt64, seq_len_max)
                 )
+                and _holds(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b)
             ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
                     context[CURRENT],
@@ -318,6 +332,35 @@ class BlockLSTM(Op, Generic[T]):
 
 DEFAULTS = BlockLSTM.Options()
 MERGE = BlockLSTM.Options.merge
+
+
+def _holds(
+    seq_len_max: object,
+    x: object,
+    cs_prev: object,
+    h_prev: object,
+    w: object,
+    wci: object,
+    wcf: object,
+    wco: object,
+    b: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(x) == 3
+            and rank_of(cs_prev) == 2
+            and rank_of(h_prev) == 2
+            and rank_of(w) == 2
+            and rank_of(wci) == 1
+            and rank_of(wcf) == 1
+            and rank_of(wco) == 1
+            and rank_of(b) == 1
+            and elements_of(seq_len_max) == 1
+            and 0 <= value_of(seq_len_max) <= sizes_of(x)[0]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -391,7 +434,9 @@ def block_lstm(
             output.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(x) == 3`,
+            `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
+            `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`.
 
     Example:
         >>> x, state = np.ones([3, 1, 1], np.float32), np.float32([[0.0]])
@@ -415,6 +460,7 @@ def block_lstm(
                 and -9223372036854775808 <= seq_len_max <= 9223372036854775807
                 or fits(TInt64, seq_len_max)
             )
+            and _holds(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b)
         ):
             _result = BlockLSTMOutputs._make(
                 execute(

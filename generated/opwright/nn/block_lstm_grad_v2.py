@@ -16,10 +16,14 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -111,6 +115,17 @@ class BlockLSTMGradV2(Op, Generic[T]):
     """
 
     OP_NAME = "BlockLSTMGradV2"
+    REQUIRES = (
+        "rank(x) == 3",
+        "rank(cs_prev, h_prev, w) == 2",
+        "rank(wci, wcf, wco, b) == 1",
+        "elements(seq_len_max) == 1",
+        "0 <= value(seq_len_max) <= shape(x)[0]",
+        "rank(i) == 3",
+        "shape(i)[:2] == shape(x)[:2]",
+        "shape(cs_prev, h_prev) == shape(i)[1:]",
+        "shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)",
+    )
     SHAPES = {
         "seq_len_max": "()",
         "x": "(time, batch, inputs)",
@@ -242,7 +257,12 @@ class BlockLSTMGradV2(Op, Generic[T]):
             b_grad: `T`, `4*cell`. Gradients for `b`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(x) == 3`,
+                `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
+                `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
+                `rank(i) == 3`, `shape(i)[:2] == shape(x)[:2]`,
+                `shape(cs_prev, h_prev) == shape(i)[1:]`,
+                `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
 
         Example:
             >>> x, state, none = tf.ones([3, 1, 1]), tf.zeros([1, 1]), tf.zeros([1])
@@ -266,6 +286,26 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     or type(seq_len_max) is int
                     and -9223372036854775808 <= seq_len_max <= 9223372036854775807
                     or fits(TInt64, seq_len_max)
+                )
+                and _holds(
+                    seq_len_max,
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    i,
+                    cs,
+                    f,
+                    o,
+                    ci,
+                    co,
+                    h,
+                    cs_grad,
+                    h_grad,
                 )
             ):
                 (
@@ -331,6 +371,56 @@ class BlockLSTMGradV2(Op, Generic[T]):
             {"use_peephole": use_peephole},
             fast_path_error,
         )
+
+
+def _holds(
+    seq_len_max: object,
+    x: object,
+    cs_prev: object,
+    h_prev: object,
+    w: object,
+    wci: object,
+    wcf: object,
+    wco: object,
+    b: object,
+    i: object,
+    cs: object,
+    f: object,
+    o: object,
+    ci: object,
+    co: object,
+    h: object,
+    cs_grad: object,
+    h_grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(x) == 3
+            and rank_of(cs_prev) == 2
+            and rank_of(h_prev) == 2
+            and rank_of(w) == 2
+            and rank_of(wci) == 1
+            and rank_of(wcf) == 1
+            and rank_of(wco) == 1
+            and rank_of(b) == 1
+            and elements_of(seq_len_max) == 1
+            and 0 <= value_of(seq_len_max) <= sizes_of(x)[0]
+            and rank_of(i) == 3
+            and sizes_of(i)[:2] == sizes_of(x)[:2]
+            and sizes_of(cs_prev) == sizes_of(i)[1:]
+            and sizes_of(h_prev) == sizes_of(i)[1:]
+            and sizes_of(cs) == sizes_of(i)
+            and sizes_of(f) == sizes_of(i)
+            and sizes_of(o) == sizes_of(i)
+            and sizes_of(ci) == sizes_of(i)
+            and sizes_of(co) == sizes_of(i)
+            and sizes_of(h) == sizes_of(i)
+            and sizes_of(cs_grad) == sizes_of(i)
+            and sizes_of(h_grad) == sizes_of(i)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -407,7 +497,12 @@ def block_lstm_grad_v2(
         b_grad: `T`, `4*cell`. Gradients for `b`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(x) == 3`,
+            `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
+            `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
+            `rank(i) == 3`, `shape(i)[:2] == shape(x)[:2]`,
+            `shape(cs_prev, h_prev) == shape(i)[1:]`,
+            `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
 
     Example:
         >>> x, state, none = tf.ones([3, 1, 1]), tf.zeros([1, 1]), tf.zeros([1])
@@ -431,6 +526,26 @@ def block_lstm_grad_v2(
                 or type(seq_len_max) is int
                 and -9223372036854775808 <= seq_len_max <= 9223372036854775807
                 or fits(TInt64, seq_len_max)
+            )
+            and _holds(
+                seq_len_max,
+                x,
+                cs_prev,
+                h_prev,
+                w,
+                wci,
+                wcf,
+                wco,
+                b,
+                i,
+                cs,
+                f,
+                o,
+                ci,
+                co,
+                h,
+                cs_grad,
+                h_grad,
             )
         ):
             _result = BlockLSTMGradV2Outputs._make(

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
+    least_of,
+    most_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,7 +79,7 @@ class Conv(TensorOp[T]):
 
     Kernels of TensorFlow take floats and int32; one for the CPU takes channels last
     alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what graph
-    optimizers know.
+    optimizers recognize.
 
     Gradient: none registered.
 
@@ -93,6 +99,10 @@ class Conv(TensorOp[T]):
     """
 
     OP_NAME = "Conv"
+    REQUIRES = (
+        "rank(filter) == rank(input) - batch_dims + 1",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "where((*batch, h, w, c) if len(strides) == 4 and data_format == 'CHANNELS_LAST' else (*batch, c, h, w) if len(strides) == 4 else (*batch, d, h, w, c) if data_format == 'CHANNELS_LAST' else (*batch, c, d, h, w), len(batch) == batch_dims)",
         "filter": "where((fh, fw, q, k) if len(strides) == 4 else (fd, fh, fw, q, k), c == q * groups and k % groups == 0)",
@@ -106,12 +116,12 @@ class Conv(TensorOp[T]):
         """Optional attributes of Conv.
 
         Attributes:
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, two numbers an axis in the order of `data_format`.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, two numbers an axis in the order of `data_format`.
                 Empty for other paddings. For volumes it ends the process on the CPU.
             data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Whether
-                channels are the last axis, `CHANNELS_LAST`, or the one behind the
-                batch, `CHANNELS_FIRST`.
+                channels are the last axis, `CHANNELS_LAST`, or the one after the batch,
+                `CHANNELS_FIRST`.
             dilations: list(int). Distances between the filter's elements along each
                 axis, as `strides` counts axes; empty for 1 everywhere. For volumes the
                 CPU refuses all but 1.
@@ -202,7 +212,7 @@ class Conv(TensorOp[T]):
 
         Kernels of TensorFlow take floats and int32; one for the CPU takes channels last
         alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what
-        graph optimizers know.
+        graph optimizers recognize.
 
         Gradient: none registered.
 
@@ -223,16 +233,16 @@ class Conv(TensorOp[T]):
                 channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, two numbers an axis in the order
-                    of `data_format`. Empty for other paddings. For volumes it ends the
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, two numbers an axis in the order of
+                    `data_format`. Empty for other paddings. For volumes it ends the
                     process on the CPU.
                 data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Default
                     "CHANNELS_LAST". Whether channels are the last axis,
-                    `CHANNELS_LAST`, or the one behind the batch, `CHANNELS_FIRST`.
+                    `CHANNELS_LAST`, or the one after the batch, `CHANNELS_FIRST`.
                 dilations: list(int). Default (). Distances between the filter's
                     elements along each axis, as `strides` counts axes; empty for 1
                     everywhere. For volumes the CPU refuses all but 1.
@@ -250,7 +260,9 @@ class Conv(TensorOp[T]):
                 place.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(filter) == rank(input) - batch_dims + 1`, `least(strides,
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -268,11 +280,20 @@ class Conv(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(filter) is EagerTensor
-                    or type(filter) is int
-                    and 0 <= filter <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(filter) is EagerTensor
+                        or type(filter) is int
+                        and (
+                            0 <= filter <= 127
+                            or -2147483648 <= filter <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, filter)
                 )
+                and _holds(input, filter, strides, opts.dilations, opts.batch_dims)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -318,6 +339,26 @@ DEFAULTS = Conv.Options()
 MERGE = Conv.Options.merge
 
 
+def _holds(
+    input: object,
+    filter: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    batch_dims: int,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(filter) == rank_of(input) - batch_dims + 1
+            and min(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and most_of(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv(
     input: Operand[U],
@@ -347,7 +388,7 @@ def conv(
 
     Kernels of TensorFlow take floats and int32; one for the CPU takes channels last
     alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what graph
-    optimizers know.
+    optimizers recognize.
 
     Gradient: none registered.
 
@@ -366,15 +407,14 @@ def conv(
             `data_format`, with one number for the batch; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, two numbers an axis in the order of
-            `data_format`. Empty for other paddings. For volumes it ends the process on
-            the CPU.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, two numbers an axis in the order of `data_format`.
+            Empty for other paddings. For volumes it ends the process on the CPU.
         data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Default
             "CHANNELS_LAST". Whether channels are the last axis, `CHANNELS_LAST`, or the
-            one behind the batch, `CHANNELS_FIRST`.
+            one after the batch, `CHANNELS_FIRST`.
         dilations: list(int). Default (). Distances between the filter's elements along
             each axis, as `strides` counts axes; empty for 1 everywhere. For volumes the
             CPU refuses all but 1.
@@ -391,7 +431,9 @@ def conv(
             "CHANNELS_LAST" else ...`. What each filter gave at each place.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(filter) == rank(input) - batch_dims + 1`, `least(strides, dilations)
+            >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -408,11 +450,20 @@ def conv(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(filter) is EagerTensor
-                or type(filter) is int
-                and 0 <= filter <= 127
+                type(input) is EagerTensor
+                and (
+                    type(filter) is EagerTensor
+                    or type(filter) is int
+                    and (
+                        0 <= filter <= 127
+                        or -2147483648 <= filter <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, filter)
             )
+            and _holds(input, filter, strides, dilations, batch_dims)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +17,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -65,13 +69,13 @@ class Conv2D(TensorOp[T]):
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * filter[di, dj, q, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. The
-    filter is not mirrored, so it is what mathematics calls a cross-correlation. If the
-    filter has fewer channels than the input, the channels fall into c / q groups, each
-    of which has its own share of the k filters.
+    with s = strides and r = dilations; outside the input, zeros are read. The filter is
+    not mirrored, so it is what mathematics calls a cross-correlation. If the filter has
+    fewer channels than the input, the channels fall into c / q groups, each of which
+    has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
-    filter that is larger than the image leaves nothing; oneDNN may give an output of
+    On the CPU, kernels take only `NHWC`, except those of oneDNN. With `VALID` a filter
+    that is larger than the image leaves nothing; oneDNN may give an output of
     uninitialized memory then. Numbers may differ in the last bits between devices,
     which add up in other orders. DepthwiseConv2dNative filters each channel alone,
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
@@ -96,6 +100,10 @@ class Conv2D(TensorOp[T]):
     """
 
     OP_NAME = "Conv2D"
+    REQUIRES = (
+        "rank(input, filter) == 4",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter": "where((fh, fw, q, k), c % q == 0 and k % (c // q) == 0)",
@@ -110,12 +118,12 @@ class Conv2D(TensorOp[T]):
 
         Attributes:
             use_cudnn_on_gpu: bool. Whether kernels for GPUs may use cuDNN; without it
-                they refuse to run. The CPU does not look.
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+                they refuse to run. Kernels for the CPU ignore it.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -183,12 +191,12 @@ class Conv2D(TensorOp[T]):
               input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
               * filter[di, dj, q, k]
 
-        with s = strides and r = dilations; where windows stick out, zeros are read. The
+        with s = strides and r = dilations; outside the input, zeros are read. The
         filter is not mirrored, so it is what mathematics calls a cross-correlation. If
         the filter has fewer channels than the input, the channels fall into c / q
         groups, each of which has its own share of the k filters.
 
-        On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
+        On the CPU, kernels take only `NHWC`, except those of oneDNN. With `VALID` a
         filter that is larger than the image leaves nothing; oneDNN may give an output
         of uninitialized memory then. Numbers may differ in the last bits between
         devices, which add up in other orders. DepthwiseConv2dNative filters each
@@ -210,17 +218,17 @@ class Conv2D(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
                 use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use
-                    cuDNN; without it they refuse to run. The CPU does not look.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                    cuDNN; without it they refuse to run. Kernels for the CPU ignore it.
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -234,7 +242,9 @@ class Conv2D(TensorOp[T]):
                 place.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 4`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -254,11 +264,20 @@ class Conv2D(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(filter) is EagerTensor
-                    or type(filter) is int
-                    and 0 <= filter <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(filter) is EagerTensor
+                        or type(filter) is int
+                        and (
+                            0 <= filter <= 127
+                            or -2147483648 <= filter <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, filter)
                 )
+                and _holds(input, filter, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -301,6 +320,23 @@ DEFAULTS = Conv2D.Options()
 MERGE = Conv2D.Options.merge
 
 
+def _holds(
+    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv2d(
     input: Operand[U],
@@ -321,13 +357,13 @@ def conv2d(
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * filter[di, dj, q, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. The
-    filter is not mirrored, so it is what mathematics calls a cross-correlation. If the
-    filter has fewer channels than the input, the channels fall into c / q groups, each
-    of which has its own share of the k filters.
+    with s = strides and r = dilations; outside the input, zeros are read. The filter is
+    not mirrored, so it is what mathematics calls a cross-correlation. If the filter has
+    fewer channels than the input, the channels fall into c / q groups, each of which
+    has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
-    filter that is larger than the image leaves nothing; oneDNN may give an output of
+    On the CPU, kernels take only `NHWC`, except those of oneDNN. With `VALID` a filter
+    that is larger than the image leaves nothing; oneDNN may give an output of
     uninitialized memory then. Numbers may differ in the last bits between devices,
     which add up in other orders. DepthwiseConv2dNative filters each channel alone,
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
@@ -345,15 +381,15 @@ def conv2d(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -367,7 +403,8 @@ def conv2d(
             padding, dilations[3])`. What each filter gave at each place.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -386,11 +423,20 @@ def conv2d(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(filter) is EagerTensor
-                or type(filter) is int
-                and 0 <= filter <= 127
+                type(input) is EagerTensor
+                and (
+                    type(filter) is EagerTensor
+                    or type(filter) is int
+                    and (
+                        0 <= filter <= 127
+                        or -2147483648 <= filter <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, filter)
             )
+            and _holds(input, filter, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

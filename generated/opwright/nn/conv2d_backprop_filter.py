@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -66,7 +70,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * out_backprop[n, i, j, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. An
+    with s = strides and r = dilations; outside the input, zeros are read. An
     `out_backprop` that Conv2D would not give for these sizes is refused.
 
     Conv2DBackpropFilterV2 takes the filter in place of its sizes.
@@ -92,6 +96,14 @@ class Conv2DBackpropFilter(TensorOp[T]):
     """
 
     OP_NAME = "Conv2DBackpropFilter"
+    REQUIRES = (
+        "rank(filter_sizes) == 1",
+        "rank(input, out_backprop) == 4",
+        "len(strides) == 4",
+        "len(dilations) == 4",
+        "memory(T, contents(filter_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter_sizes": "(4,)",
@@ -107,12 +119,12 @@ class Conv2DBackpropFilter(TensorOp[T]):
 
         Attributes:
             use_cudnn_on_gpu: bool. Whether kernels for GPUs may use cuDNN; without it
-                they refuse to run. The CPU does not look.
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+                they refuse to run. Kernels for the CPU ignore it.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -181,7 +193,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
               input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
               * out_backprop[n, i, j, k]
 
-        with s = strides and r = dilations; where windows stick out, zeros are read. An
+        with s = strides and r = dilations; outside the input, zeros are read. An
         `out_backprop` that Conv2D would not give for these sizes is refused.
 
         Conv2DBackpropFilterV2 takes the filter in place of its sizes.
@@ -209,17 +221,17 @@ class Conv2DBackpropFilter(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
                 use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use
-                    cuDNN; without it they refuse to run. The CPU does not look.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                    cuDNN; without it they refuse to run. Kernels for the CPU ignore it.
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -229,7 +241,11 @@ class Conv2DBackpropFilter(TensorOp[T]):
             output: `T`, `*filter_sizes`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(filter_sizes) == 1`, `rank(input, out_backprop) == 4`,
+                `len(strides) == 4`, `len(dilations) == 4`,
+                `memory(T, contents(filter_sizes))`, `least(strides, dilations) >=
+                -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -255,6 +271,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
                     and -2147483648 <= filter_sizes <= 2147483647
                     or fits(TInt32, filter_sizes)
                 )
+                and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -298,6 +315,31 @@ DEFAULTS = Conv2DBackpropFilter.Options()
 MERGE = Conv2DBackpropFilter.Options.merge
 
 
+def _holds(
+    input: object,
+    filter_sizes: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(filter_sizes) == 1
+            and rank_of(input) == 4
+            and rank_of(out_backprop) == 4
+            and len(strides) == 4
+            and len(dilations) == 4
+            and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv2d_backprop_filter(
     input: Operand[U],
@@ -319,7 +361,7 @@ def conv2d_backprop_filter(
           input[n, s[1] * i + r[1] * di, s[2] * j + r[2] * dj, q]
           * out_backprop[n, i, j, k]
 
-    with s = strides and r = dilations; where windows stick out, zeros are read. An
+    with s = strides and r = dilations; outside the input, zeros are read. An
     `out_backprop` that Conv2D would not give for these sizes is refused.
 
     Conv2DBackpropFilterV2 takes the filter in place of its sizes.
@@ -344,15 +386,15 @@ def conv2d_backprop_filter(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -363,7 +405,10 @@ def conv2d_backprop_filter(
         output: `T`, `*filter_sizes`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(filter_sizes) == 1`,
+            `rank(input, out_backprop) == 4`, `len(strides) == 4`,
+            `len(dilations) == 4`, `memory(T, contents(filter_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -388,6 +433,7 @@ def conv2d_backprop_filter(
                 and -2147483648 <= filter_sizes <= 2147483647
                 or fits(TInt32, filter_sizes)
             )
+            and _holds(input, filter_sizes, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

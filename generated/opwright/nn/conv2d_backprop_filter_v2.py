@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +89,10 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
     """
 
     OP_NAME = "Conv2DBackpropFilterV2"
+    REQUIRES = (
+        "rank(input, filter, out_backprop) == 4",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter": "where((fh, fw, q, k), c % q == 0 and k % (c // q) == 0)",
@@ -103,12 +108,12 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
 
         Attributes:
             use_cudnn_on_gpu: bool. Whether kernels for GPUs may use cuDNN; without it
-                they refuse to run. The CPU does not look.
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+                they refuse to run. Kernels for the CPU ignore it.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -202,17 +207,17 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
                 use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use
-                    cuDNN; without it they refuse to run. The CPU does not look.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                    cuDNN; without it they refuse to run. Kernels for the CPU ignore it.
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -222,7 +227,9 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
             output: `T`, `fh fw q k`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter, out_backprop) == 4`, `least(strides, dilations) >=
+                -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> row = np.reshape([1, 2, 4, 8], [1, 1, 4, 1]).astype("f")
@@ -238,7 +245,11 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, filter, out_backprop, strides, opts.dilations)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv2DBackpropFilterV2",
@@ -279,6 +290,28 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
 
 DEFAULTS = Conv2DBackpropFilterV2.Options()
 MERGE = Conv2DBackpropFilterV2.Options.merge
+
+
+def _holds(
+    input: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and rank_of(out_backprop) == 4
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -324,15 +357,15 @@ def conv2d_backprop_filter_v2(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -343,7 +376,9 @@ def conv2d_backprop_filter_v2(
         output: `T`, `fh fw q k`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(input, filter, out_backprop) == 4`, `least(strides, dilations) >=
+            -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> row = np.reshape([1, 2, 4, 8], [1, 1, 4, 1]).astype("f")
@@ -358,7 +393,11 @@ def conv2d_backprop_filter_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, filter, out_backprop, strides, dilations)
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv2DBackpropFilterV2",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +19,21 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
+    least_of,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,7 +81,7 @@ class Conv2DBackpropInput(TensorOp[T]):
     padding is dropped. Besides training, networks use it to make images larger, under
     the name of transposed convolution or deconvolution.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv2D would not give for it is refused.
 
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
@@ -96,6 +105,16 @@ class Conv2DBackpropInput(TensorOp[T]):
     """
 
     OP_NAME = "Conv2DBackpropInput"
+    REQUIRES = (
+        "rank(input_sizes) == 1",
+        "elements(input_sizes) in (2, 4)",
+        "least(input_sizes) >= 0",
+        "rank(filter, out_backprop) == 4",
+        "len(strides) == 4",
+        "len(dilations) == 4",
+        "memory(T, contents(input_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input_sizes": "(4,)",
         "filter": "where((fh, fw, q, k), input_sizes[3 if data_format == 'NHWC' else 1] % q == 0 and k % (input_sizes[3 if data_format == 'NHWC' else 1] // q) == 0)",
@@ -111,12 +130,12 @@ class Conv2DBackpropInput(TensorOp[T]):
 
         Attributes:
             use_cudnn_on_gpu: bool. Whether kernels for GPUs may use cuDNN; without it
-                they refuse to run. The CPU does not look.
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+                they refuse to run. Kernels for the CPU ignore it.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -189,7 +208,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         under the name of transposed convolution or deconvolution.
 
         Since several sizes of input give the same size of output, `input_sizes` has to
-        tell which it was. An `out_backprop` that Conv2D would not give for it is
+        say which it was. An `out_backprop` that Conv2D would not give for it is
         refused.
 
         On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused,
@@ -216,17 +235,17 @@ class Conv2DBackpropInput(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
                 use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use
-                    cuDNN; without it they refuse to run. The CPU does not look.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                    cuDNN; without it they refuse to run. Kernels for the CPU ignore it.
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -236,7 +255,12 @@ class Conv2DBackpropInput(TensorOp[T]):
             output: `T`, `*input_sizes`. Gradients for what Conv2D took as `input`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input_sizes) == 1`, `elements(input_sizes) in (2, 4)`,
+                `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 4`,
+                `len(strides) == 4`, `len(dilations) == 4`,
+                `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
+                and most(strides, dilations) < 2**31`.
 
         Example:
             >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
@@ -263,11 +287,20 @@ class Conv2DBackpropInput(TensorOp[T]):
                     or fits(TInt32, input_sizes)
                 )
                 and (
-                    type(filter) is type(out_backprop) is EagerTensor
-                    or type(out_backprop) is int
-                    and 0 <= out_backprop <= 127
+                    type(filter) is EagerTensor
+                    and (
+                        type(out_backprop) is EagerTensor
+                        or type(out_backprop) is int
+                        and (
+                            0 <= out_backprop <= 127
+                            or -2147483648 <= out_backprop <= 2147483647
+                            and HOLDS_INT32[datatype_enum(filter)]
+                        )
+                        or type(out_backprop) in EXACT_TYPES[datatype_enum(filter)]
+                    )
                     or fit_pair(None, filter, out_backprop)
                 )
+                and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -311,6 +344,33 @@ DEFAULTS = Conv2DBackpropInput.Options()
 MERGE = Conv2DBackpropInput.Options.merge
 
 
+def _holds(
+    input_sizes: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input_sizes) == 1
+            and elements_of(input_sizes) in (2, 4)
+            and least_of(input_sizes) >= 0
+            and rank_of(filter) == 4
+            and rank_of(out_backprop) == 4
+            and len(strides) == 4
+            and len(dilations) == 4
+            and has_room(some_dtype_of(filter, out_backprop), contents_of(input_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv2d_backprop_input(
     input_sizes: Operand[TInt32],
@@ -335,7 +395,7 @@ def conv2d_backprop_input(
     padding is dropped. Besides training, networks use it to make images larger, under
     the name of transposed convolution or deconvolution.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv2D would not give for it is refused.
 
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
@@ -361,15 +421,15 @@ def conv2d_backprop_input(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -380,7 +440,11 @@ def conv2d_backprop_input(
         output: `T`, `*input_sizes`. Gradients for what Conv2D took as `input`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input_sizes) == 1`,
+            `elements(input_sizes) in (2, 4)`, `least(input_sizes) >= 0`,
+            `rank(filter, out_backprop) == 4`, `len(strides) == 4`,
+            `len(dilations) == 4`, `memory(T, contents(input_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
@@ -406,11 +470,20 @@ def conv2d_backprop_input(
                 or fits(TInt32, input_sizes)
             )
             and (
-                type(filter) is type(out_backprop) is EagerTensor
-                or type(out_backprop) is int
-                and 0 <= out_backprop <= 127
+                type(filter) is EagerTensor
+                and (
+                    type(out_backprop) is EagerTensor
+                    or type(out_backprop) is int
+                    and (
+                        0 <= out_backprop <= 127
+                        or -2147483648 <= out_backprop <= 2147483647
+                        and HOLDS_INT32[datatype_enum(filter)]
+                    )
+                    or type(out_backprop) in EXACT_TYPES[datatype_enum(filter)]
+                )
                 or fit_pair(None, filter, out_backprop)
             )
+            and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +90,10 @@ class Conv2DBackpropInputV2(TensorOp[T]):
     """
 
     OP_NAME = "Conv2DBackpropInputV2"
+    REQUIRES = (
+        "rank(input, filter, out_backprop) == 4",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter": "where((fh, fw, q, k), c % q == 0 and k % (c // q) == 0)",
@@ -104,12 +109,12 @@ class Conv2DBackpropInputV2(TensorOp[T]):
 
         Attributes:
             use_cudnn_on_gpu: bool. Whether kernels for GPUs may use cuDNN; without it
-                they refuse to run. The CPU does not look.
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+                they refuse to run. Kernels for the CPU ignore it.
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -202,17 +207,17 @@ class Conv2DBackpropInputV2(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
                 use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use
-                    cuDNN; without it they refuse to run. The CPU does not look.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                    cuDNN; without it they refuse to run. Kernels for the CPU ignore it.
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -223,7 +228,9 @@ class Conv2DBackpropInputV2(TensorOp[T]):
                 what Conv2D took as `input`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter, out_backprop) == 4`, `least(strides, dilations) >=
+                -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> small = np.reshape([1, 10], [1, 1, 2, 1]).astype("f")
@@ -246,6 +253,7 @@ class Conv2DBackpropInputV2(TensorOp[T]):
                     type(input) is type(filter) is type(out_backprop) is EagerTensor
                     or fit_together(None, input, filter, out_backprop)
                 )
+                and _holds(input, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -287,6 +295,28 @@ class Conv2DBackpropInputV2(TensorOp[T]):
 
 DEFAULTS = Conv2DBackpropInputV2.Options()
 MERGE = Conv2DBackpropInputV2.Options.merge
+
+
+def _holds(
+    input: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and rank_of(out_backprop) == 4
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -332,15 +362,15 @@ def conv2d_backprop_input_v2(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         use_cudnn_on_gpu: bool. Default True. Whether kernels for GPUs may use cuDNN;
-            without it they refuse to run. The CPU does not look.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            without it they refuse to run. Kernels for the CPU ignore it.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -352,7 +382,9 @@ def conv2d_backprop_input_v2(
             Conv2D took as `input`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(input, filter, out_backprop) == 4`, `least(strides, dilations) >=
+            -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> small = np.reshape([1, 10], [1, 1, 2, 1]).astype("f")
@@ -374,6 +406,7 @@ def conv2d_backprop_input_v2(
                 type(input) is type(filter) is type(out_backprop) is EagerTensor
                 or fit_together(None, input, filter, out_backprop)
             )
+            and _holds(input, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

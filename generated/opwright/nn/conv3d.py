@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -58,8 +59,8 @@ class Conv3D(TensorOp[T]):
       output[n, h, i, j, k] = sum over dh, di, dj, q of filter[dh, di, dj, q, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. It is Conv2D with one
-    axis more, such as the depth of a scan or the time of a video. The filter is not
+    with s = strides; outside the input, zeros are read. It is Conv2D with one axis
+    more, such as the depth of a scan or the time of a video. The filter is not
     mirrored. If it has fewer channels than the input, the channels fall into groups,
     which GPUs take and the CPU refuses.
 
@@ -86,6 +87,10 @@ class Conv3D(TensorOp[T]):
     """
 
     OP_NAME = "Conv3D"
+    REQUIRES = (
+        "rank(input, filter) == 5",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "filter": "where((fd, fh, fw, q, k), c % q == 0 and k % (c // q) == 0)",
@@ -100,7 +105,7 @@ class Conv3D(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. The filter's order is the
+                the channels last, `NCDHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -147,8 +152,8 @@ class Conv3D(TensorOp[T]):
           output[n, h, i, j, k] = sum over dh, di, dj, q of filter[dh, di, dj, q, k]
               * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-        with s = strides; where windows stick out, zeros are read. It is Conv2D with one
-        axis more, such as the depth of a scan or the time of a video. The filter is not
+        with s = strides; outside the input, zeros are read. It is Conv2D with one axis
+        more, such as the depth of a scan or the time of a video. The filter is not
         mirrored. If it has fewer channels than the input, the channels fall into
         groups, which GPUs take and the CPU refuses.
 
@@ -169,11 +174,11 @@ class Conv3D(TensorOp[T]):
             strides: list(int). At least 5 values. Steps of the filter along each axis,
                 in the order of `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` pads with zeros, so that a stride of s leaves size / s of
-                a size, rounded up.
+                input; `SAME` pads with zeros, so that a stride of s makes a size n into
+                n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
                     The filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -188,7 +193,9 @@ class Conv3D(TensorOp[T]):
                 dilations[4])`. What each filter gave at each place.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 5`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`.
 
         Example:
             >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -202,7 +209,11 @@ class Conv3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, filter, strides, opts.dilations)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv3D",
@@ -238,6 +249,23 @@ DEFAULTS = Conv3D.Options()
 MERGE = Conv3D.Options.merge
 
 
+def _holds(
+    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 5
+            and rank_of(filter) == 5
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv3d(
     input: Operand[U],
@@ -255,8 +283,8 @@ def conv3d(
       output[n, h, i, j, k] = sum over dh, di, dj, q of filter[dh, di, dj, q, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. It is Conv2D with one
-    axis more, such as the depth of a scan or the time of a video. The filter is not
+    with s = strides; outside the input, zeros are read. It is Conv2D with one axis
+    more, such as the depth of a scan or the time of a video. The filter is not
     mirrored. If it has fewer channels than the input, the channels fall into groups,
     which GPUs take and the CPU refuses.
 
@@ -276,10 +304,10 @@ def conv3d(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -295,7 +323,8 @@ def conv3d(
             each place.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 5`,
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -308,7 +337,11 @@ def conv3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, filter, strides, dilations)
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv3D",

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar, deprecated
 
@@ -89,6 +90,12 @@ class Conv3DBackpropFilter(TensorOp[T]):
     """
 
     OP_NAME = "Conv3DBackpropFilter"
+    REQUIRES = (
+        "rank(input, filter, out_backprop) == 5",
+        "len(strides) == 5",
+        "len(dilations) == 5",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c)",
         "filter": "(fd, fh, fw, q, k)",
@@ -171,8 +178,8 @@ class Conv3DBackpropFilter(TensorOp[T]):
             strides: list(int). At least 5 values. Steps of the filter along each axis;
                 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` pads with zeros, so that a stride of s leaves size / s of
-                a size, rounded up.
+                input; `SAME` pads with zeros, so that a stride of s makes a size n into
+                n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the
                     filter's elements along each axis: 1 puts them side by side. 1 for
@@ -182,7 +189,10 @@ class Conv3DBackpropFilter(TensorOp[T]):
             output: `T`, `fd fh fw q k`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter, out_backprop) == 5`, `len(strides) == 5`,
+                `len(dilations) == 5`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`.
 
         Example:
             >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -199,7 +209,11 @@ class Conv3DBackpropFilter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, filter, out_backprop, strides, opts.dilations)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv3DBackpropFilter",
@@ -227,6 +241,30 @@ class Conv3DBackpropFilter(TensorOp[T]):
 
 DEFAULTS = Conv3DBackpropFilter.Options()
 MERGE = Conv3DBackpropFilter.Options.merge
+
+
+def _holds(
+    input: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 5
+            and rank_of(filter) == 5
+            and rank_of(out_backprop) == 5
+            and len(strides) == 5
+            and len(dilations) == 5
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @deprecated(
@@ -274,8 +312,8 @@ def conv3d_backprop_filter(
         strides: list(int). At least 5 values. Steps of the filter along each axis; 1
             for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis: 1 puts them side by side. 1 for the batch and the
             channels.
@@ -285,7 +323,10 @@ def conv3d_backprop_filter(
         output: `T`, `fd fh fw q k`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(input, filter, out_backprop) == 5`, `len(strides) == 5`,
+            `len(dilations) == 5`, `least(strides, dilations) >= -2**31 and
+            most(strides, dilations) < 2**31`.
 
     Example:
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -301,7 +342,11 @@ def conv3d_backprop_filter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, filter, out_backprop, strides, dilations)
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv3DBackpropFilter",

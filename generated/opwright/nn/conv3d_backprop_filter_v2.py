@@ -14,13 +14,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,8 +66,8 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
       output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
-    Conv3D would not give is refused.
+    with s = strides; outside the input, zeros are read. An `out_backprop` that Conv3D
+    would not give is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
@@ -86,6 +90,14 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
     """
 
     OP_NAME = "Conv3DBackpropFilterV2"
+    REQUIRES = (
+        "rank(filter_sizes) == 1",
+        "rank(input, out_backprop) == 5",
+        "len(strides) == 5",
+        "len(dilations) == 5",
+        "memory(T, contents(filter_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "filter_sizes": "(5,)",
@@ -101,7 +113,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. The filter's order is the
+                the channels last, `NCDHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -149,8 +161,8 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
           output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
               * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-        with s = strides; where windows stick out, zeros are read. An `out_backprop`
-        that Conv3D would not give is refused.
+        with s = strides; outside the input, zeros are read. An `out_backprop` that
+        Conv3D would not give is refused.
 
         On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
         of oneDNN, which are not for double. Groups of channels are refused there.
@@ -174,11 +186,11 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
             strides: list(int). At least 5 values. Steps of the filter along each axis,
                 in the order of `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` pads with zeros, so that a stride of s leaves size / s of
-                a size, rounded up.
+                input; `SAME` pads with zeros, so that a stride of s makes a size n into
+                n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
                     The filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -188,7 +200,11 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
             output: `T`, `*filter_sizes`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(filter_sizes) == 1`, `rank(input, out_backprop) == 5`,
+                `len(strides) == 5`, `len(dilations) == 5`,
+                `memory(T, contents(filter_sizes))`, `least(strides, dilations) >=
+                -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -214,6 +230,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
                     and -2147483648 <= filter_sizes <= 2147483647
                     or fits(TInt32, filter_sizes)
                 )
+                and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -251,6 +268,31 @@ DEFAULTS = Conv3DBackpropFilterV2.Options()
 MERGE = Conv3DBackpropFilterV2.Options.merge
 
 
+def _holds(
+    input: object,
+    filter_sizes: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(filter_sizes) == 1
+            and rank_of(input) == 5
+            and rank_of(out_backprop) == 5
+            and len(strides) == 5
+            and len(dilations) == 5
+            and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv3d_backprop_filter_v2(
     input: Operand[U],
@@ -269,8 +311,8 @@ def conv3d_backprop_filter_v2(
       output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
-    Conv3D would not give is refused.
+    with s = strides; outside the input, zeros are read. An `out_backprop` that Conv3D
+    would not give is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
@@ -293,10 +335,10 @@ def conv3d_backprop_filter_v2(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -307,7 +349,10 @@ def conv3d_backprop_filter_v2(
         output: `T`, `*filter_sizes`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(filter_sizes) == 1`,
+            `rank(input, out_backprop) == 5`, `len(strides) == 5`,
+            `len(dilations) == 5`, `memory(T, contents(filter_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -332,6 +377,7 @@ def conv3d_backprop_filter_v2(
                 and -2147483648 <= filter_sizes <= 2147483647
                 or fits(TInt32, filter_sizes)
             )
+            and _holds(input, filter_sizes, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

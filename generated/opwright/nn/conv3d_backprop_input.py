@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar, deprecated
 
@@ -89,6 +90,12 @@ class Conv3DBackpropInput(TensorOp[T]):
     """
 
     OP_NAME = "Conv3DBackpropInput"
+    REQUIRES = (
+        "rank(input, filter, out_backprop) == 5",
+        "len(strides) == 5",
+        "len(dilations) == 5",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c)",
         "filter": "(fd, fh, fw, q, k)",
@@ -170,8 +177,8 @@ class Conv3DBackpropInput(TensorOp[T]):
             strides: list(int). At least 5 values. Steps of the filter along each axis;
                 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` pads with zeros, so that a stride of s leaves size / s of
-                a size, rounded up.
+                input; `SAME` pads with zeros, so that a stride of s makes a size n into
+                n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the
                     filter's elements along each axis: 1 puts them side by side. 1 for
@@ -181,7 +188,10 @@ class Conv3DBackpropInput(TensorOp[T]):
             output: `T`, `n d h w c`. Gradients for what Conv3D took as `input`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter, out_backprop) == 5`, `len(strides) == 5`,
+                `len(dilations) == 5`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`.
 
         Example:
             >>> small = np.float32([1, 10]).reshape(1, 2, 1, 1, 1)
@@ -198,7 +208,11 @@ class Conv3DBackpropInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, filter, out_backprop, strides, opts.dilations)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv3DBackpropInput",
@@ -226,6 +240,30 @@ class Conv3DBackpropInput(TensorOp[T]):
 
 DEFAULTS = Conv3DBackpropInput.Options()
 MERGE = Conv3DBackpropInput.Options.merge
+
+
+def _holds(
+    input: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 5
+            and rank_of(filter) == 5
+            and rank_of(out_backprop) == 5
+            and len(strides) == 5
+            and len(dilations) == 5
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @deprecated(
@@ -272,8 +310,8 @@ def conv3d_backprop_input(
         strides: list(int). At least 5 values. Steps of the filter along each axis; 1
             for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis: 1 puts them side by side. 1 for the batch and the
             channels.
@@ -283,7 +321,10 @@ def conv3d_backprop_input(
         output: `T`, `n d h w c`. Gradients for what Conv3D took as `input`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(input, filter, out_backprop) == 5`, `len(strides) == 5`,
+            `len(dilations) == 5`, `least(strides, dilations) >= -2**31 and
+            most(strides, dilations) < 2**31`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 2, 1, 1, 1)
@@ -299,7 +340,11 @@ def conv3d_backprop_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, filter, out_backprop, strides, dilations)
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv3DBackpropInput",

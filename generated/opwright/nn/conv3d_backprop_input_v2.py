@@ -16,13 +16,19 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -70,7 +76,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
     for all places and all of the filter, with s = strides; what falls on the padding is
     dropped. Besides training, networks use it to make volumes larger.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv3D would not give for it is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
@@ -96,6 +102,16 @@ class Conv3DBackpropInputV2(TensorOp[T]):
     """
 
     OP_NAME = "Conv3DBackpropInputV2"
+    REQUIRES = (
+        "rank(input_sizes) == 1",
+        "elements(input_sizes) in (3, 5)",
+        "least(input_sizes) >= 0",
+        "rank(filter, out_backprop) == 5",
+        "len(strides) == 5",
+        "len(dilations) == 5",
+        "memory(T, contents(input_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input_sizes": "(5,)",
         "filter": "(fd, fh, fw, q, k)",
@@ -111,7 +127,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. The filter's order is the
+                the channels last, `NCDHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -163,7 +179,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         padding is dropped. Besides training, networks use it to make volumes larger.
 
         Since several sizes of input give the same size of output, `input_sizes` has to
-        tell which it was. An `out_backprop` that Conv3D would not give for it is
+        say which it was. An `out_backprop` that Conv3D would not give for it is
         refused.
 
         On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
@@ -188,11 +204,11 @@ class Conv3DBackpropInputV2(TensorOp[T]):
             strides: list(int). At least 5 values. Steps of the filter along each axis,
                 in the order of `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` pads with zeros, so that a stride of s leaves size / s of
-                a size, rounded up.
+                input; `SAME` pads with zeros, so that a stride of s makes a size n into
+                n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
                     The filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -202,7 +218,12 @@ class Conv3DBackpropInputV2(TensorOp[T]):
             output: `T`, `*input_sizes`. Gradients for what Conv3D took as `input`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input_sizes) == 1`, `elements(input_sizes) in (3, 5)`,
+                `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 5`,
+                `len(strides) == 5`, `len(dilations) == 5`,
+                `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
+                and most(strides, dilations) < 2**31`.
 
         Example:
             >>> small = np.float32([1, 10]).reshape(1, 2, 1, 1, 1)
@@ -228,6 +249,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
                     and -2147483648 <= input_sizes <= 2147483647
                     or fits(TInt32, input_sizes)
                 )
+                and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -265,6 +287,33 @@ DEFAULTS = Conv3DBackpropInputV2.Options()
 MERGE = Conv3DBackpropInputV2.Options.merge
 
 
+def _holds(
+    input_sizes: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input_sizes) == 1
+            and elements_of(input_sizes) in (3, 5)
+            and least_of(input_sizes) >= 0
+            and rank_of(filter) == 5
+            and rank_of(out_backprop) == 5
+            and len(strides) == 5
+            and len(dilations) == 5
+            and has_room(some_dtype_of(filter, out_backprop), contents_of(input_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def conv3d_backprop_input_v2(
     input_sizes: Operand[Ushape],
@@ -286,7 +335,7 @@ def conv3d_backprop_input_v2(
     for all places and all of the filter, with s = strides; what falls on the padding is
     dropped. Besides training, networks use it to make volumes larger.
 
-    Since several sizes of input give the same size of output, `input_sizes` has to tell
+    Since several sizes of input give the same size of output, `input_sizes` has to say
     which it was. An `out_backprop` that Conv3D would not give for it is refused.
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
@@ -310,10 +359,10 @@ def conv3d_backprop_input_v2(
         strides: list(int). At least 5 values. Steps of the filter along each axis, in
             the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` pads with zeros, so that a stride of s leaves size / s of a
-            size, rounded up.
+            input; `SAME` pads with zeros, so that a stride of s makes a size n into n /
+            s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. The filter's
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. The filter's
             order is the same for both.
         dilations: list(int). Default (1, 1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -324,7 +373,11 @@ def conv3d_backprop_input_v2(
         output: `T`, `*input_sizes`. Gradients for what Conv3D took as `input`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input_sizes) == 1`,
+            `elements(input_sizes) in (3, 5)`, `least(input_sizes) >= 0`,
+            `rank(filter, out_backprop) == 5`, `len(strides) == 5`,
+            `len(dilations) == 5`, `memory(T, contents(input_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 2, 1, 1, 1)
@@ -349,6 +402,7 @@ def conv3d_backprop_input_v2(
                 and -2147483648 <= input_sizes <= 2147483647
                 or fits(TInt32, input_sizes)
             )
+            and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

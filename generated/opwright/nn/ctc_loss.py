@@ -23,6 +23,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -76,8 +78,8 @@ class CTCLoss(Op, Generic[T]):
     one is refused. One that fits but for the blanks that equal labels need between them
     has no path, and the loss inf. Lengths that are negative or longer than the frames
     are refused, and so are negative labels and places out of order. A label that is the
-    blank or past it ends the transcript, and one behind it is refused; where none is
-    left in front of it the loss is wrong.
+    blank or past it ends the transcript, and a label after it is refused; where no
+    label is left before it, the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -97,6 +99,10 @@ class CTCLoss(Op, Generic[T]):
     """
 
     OP_NAME = "CTCLoss"
+    REQUIRES = (
+        "rank(inputs) == 3",
+        "shape(inputs)[2] > 0",
+    )
     SHAPES = {
         "inputs": "(time, batch, classes)",
         "labels_indices": "(n, 2)",
@@ -189,8 +195,8 @@ class CTCLoss(Op, Generic[T]):
         empty one is refused. One that fits but for the blanks that equal labels need
         between them has no path, and the loss inf. Lengths that are negative or longer
         than the frames are refused, and so are negative labels and places out of order.
-        A label that is the blank or past it ends the transcript, and one behind it is
-        refused; where none is left in front of it the loss is wrong.
+        A label that is the blank or past it ends the transcript, and a label after it
+        is refused; where no label is left before it, the loss is wrong.
 
         CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -221,7 +227,8 @@ class CTCLoss(Op, Generic[T]):
             gradient: `T`, `time batch classes`. Gradient of each loss for the scores.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
+                `shape(inputs)[2] > 0`.
 
         Example:
             >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -256,6 +263,7 @@ class CTCLoss(Op, Generic[T]):
                     and -2147483648 <= sequence_length <= 2147483647
                     or fits(TInt32, sequence_length)
                 )
+                and _holds(inputs)
             ):
                 op.loss, op.gradient = execute(
                     context[CURRENT],
@@ -291,6 +299,14 @@ DEFAULTS = CTCLoss.Options()
 MERGE = CTCLoss.Options.merge
 
 
+def _holds(inputs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(inputs) == 3 and sizes_of(inputs)[2] > 0
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def ctc_loss(
     inputs: Operand[U],
@@ -316,8 +332,8 @@ def ctc_loss(
     one is refused. One that fits but for the blanks that equal labels need between them
     has no path, and the loss inf. Lengths that are negative or longer than the frames
     are refused, and so are negative labels and places out of order. A label that is the
-    blank or past it ends the transcript, and one behind it is refused; where none is
-    left in front of it the loss is wrong.
+    blank or past it ends the transcript, and a label after it is refused; where no
+    label is left before it, the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -346,7 +362,8 @@ def ctc_loss(
         gradient: `T`, `time batch classes`. Gradient of each loss for the scores.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
+            `shape(inputs)[2] > 0`.
 
     Example:
         >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -380,6 +397,7 @@ def ctc_loss(
                 and -2147483648 <= sequence_length <= 2147483647
                 or fits(TInt32, sequence_length)
             )
+            and _holds(inputs)
         ):
             _result = CTCLossOutputs._make(
                 execute(

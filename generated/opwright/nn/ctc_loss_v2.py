@@ -23,6 +23,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -77,6 +79,10 @@ class CTCLossV2(Op):
     """
 
     OP_NAME = "CTCLossV2"
+    REQUIRES = (
+        "rank(inputs) == 3",
+        "shape(inputs)[2] > 0",
+    )
     SHAPES = {
         "inputs": "(time, batch, classes)",
         "labels_indices": "(n, 2)",
@@ -194,7 +200,8 @@ class CTCLossV2(Op):
                 scores.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
+                `shape(inputs)[2] > 0`.
 
         Example:
             >>> scores = tf.zeros([2, 1, 3])
@@ -229,6 +236,7 @@ class CTCLossV2(Op):
                     and -2147483648 <= sequence_length <= 2147483647
                     or fits(TInt32, sequence_length)
                 )
+                and _holds(inputs)
             ):
                 op.loss, op.gradient = execute(
                     context[CURRENT],
@@ -262,6 +270,14 @@ class CTCLossV2(Op):
 
 DEFAULTS = CTCLossV2.Options()
 MERGE = CTCLossV2.Options.merge
+
+
+def _holds(inputs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(inputs) == 3 and sizes_of(inputs)[2] > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -312,7 +328,8 @@ def ctc_loss_v2(
         gradient: float32, `time batch classes`. Gradient of each loss for the scores.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
+            `shape(inputs)[2] > 0`.
 
     Example:
         >>> scores = tf.zeros([2, 1, 3])
@@ -346,6 +363,7 @@ def ctc_loss_v2(
                 and -2147483648 <= sequence_length <= 2147483647
                 or fits(TInt32, sequence_length)
             )
+            and _holds(inputs)
         ):
             _result = CTCLossV2Outputs._make(
                 execute(

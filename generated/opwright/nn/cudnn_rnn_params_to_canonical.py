@@ -74,7 +74,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g, o or
     r, z, n. So `num_params` is layers * dirs * 2 * gates.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
@@ -219,7 +219,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g,
         o or r, z, n. So `num_params` is layers * dirs * 2 * gates.
 
-        InvalidArgument: the number of tensors asked for is not what the layer sizes and
+        InvalidArgument: the requested number of tensors is not what the layer sizes and
         options imply.
 
         With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
@@ -375,7 +375,7 @@ def cudnn_rnn_params_to_canonical(
     `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g, o or
     r, z, n. So `num_params` is layers * dirs * 2 * gates.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and

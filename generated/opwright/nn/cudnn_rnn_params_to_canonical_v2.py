@@ -76,7 +76,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for `gru` and 1
     for the plain cells; they come in the order i, f, g, o or r, z, n.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and refuses
@@ -242,7 +242,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         more, its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for
         `gru` and 1 for the plain cells; they come in the order i, f, g, o or r, z, n.
 
-        InvalidArgument: the number of tensors asked for is not what the layer sizes and
+        InvalidArgument: the requested number of tensors is not what the layer sizes and
         options imply.
 
         TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and
@@ -414,7 +414,7 @@ def cudnn_rnn_params_to_canonical_v2(
     its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for `gru` and 1
     for the plain cells; they come in the order i, f, g, o or r, z, n.
 
-    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    InvalidArgument: the requested number of tensors is not what the layer sizes and
     options imply.
 
     TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and refuses

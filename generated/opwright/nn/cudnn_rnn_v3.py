@@ -117,8 +117,8 @@ class CudnnRNNV3(Op, Generic[T]):
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
-    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
-    gets to know when it runs: it cuts them to the range.
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that are known
+    only when it runs: it clips them to the range.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
@@ -351,7 +351,7 @@ class CudnnRNNV3(Op, Generic[T]):
         not match the sequence's batch and the other state. opwright's kernels check
         every argument; TensorFlow's GPU kernel never checks the length of `params`:
         take it from CudnnRNNParamsSize. A program that XLA compiled cannot refuse
-        lengths that it only gets to know when it runs: it cuts them to the range.
+        lengths that are known only when it runs: it clips them to the range.
 
         Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
@@ -575,8 +575,8 @@ def cudnn_rnn_v3(
     InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
     match the sequence's batch and the other state. opwright's kernels check every
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
-    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
-    gets to know when it runs: it cuts them to the range.
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that are known
+    only when it runs: it clips them to the range.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 

@@ -81,7 +81,7 @@ class DepthToSpace(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Order of the
-                axes: `NHWC` has the channels last, `NCHW` behind the batch;
+                axes: `NHWC` has the channels last, `NCHW` after the batch;
                 `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
         """
 
@@ -140,7 +140,7 @@ class DepthToSpace(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default
                     "NHWC". Order of the axes: `NHWC` has the channels last, `NCHW`
-                    behind the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
+                    after the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
                     4, the last axis.
 
         Returns:
@@ -221,7 +221,7 @@ def depth_to_space(
             c*block_size*block_size h w 4`. A stack of images.
         block_size: int. At least 2. Rows and columns of a block, 2 or more.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
         name: what the op is called in a graph.
 

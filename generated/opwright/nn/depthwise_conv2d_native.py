@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +91,10 @@ class DepthwiseConv2dNative(TensorOp[T]):
     """
 
     OP_NAME = "DepthwiseConv2dNative"
+    REQUIRES = (
+        "rank(input, filter) == 4",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter": "(fh, fw, c, m)",
@@ -103,11 +108,11 @@ class DepthwiseConv2dNative(TensorOp[T]):
         """Optional attributes of DepthwiseConv2dNative.
 
         Attributes:
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -187,15 +192,15 @@ class DepthwiseConv2dNative(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -209,7 +214,9 @@ class DepthwiseConv2dNative(TensorOp[T]):
                 place; the m of a channel are next to each other.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 4`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`.
 
         Example:
             >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
@@ -224,7 +231,11 @@ class DepthwiseConv2dNative(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, filter, strides, opts.dilations)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DepthwiseConv2dNative",
@@ -261,6 +272,23 @@ class DepthwiseConv2dNative(TensorOp[T]):
 
 DEFAULTS = DepthwiseConv2dNative.Options()
 MERGE = DepthwiseConv2dNative.Options.merge
+
+
+def _holds(
+    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -302,13 +330,13 @@ def depthwise_conv2d_native(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -323,7 +351,8 @@ def depthwise_conv2d_native(
             channel are next to each other.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
@@ -337,7 +366,11 @@ def depthwise_conv2d_native(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, filter, strides, dilations)
+        ):
             _result = execute(
                 context[CURRENT],
                 "DepthwiseConv2dNative",

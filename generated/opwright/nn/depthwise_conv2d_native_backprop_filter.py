@@ -16,13 +16,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -69,7 +73,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
           input[n, s[1] * i + di, s[2] * j + dj, q]
           * out_backprop[n, i, j, q * m + k]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
+    with s = strides; outside the input, zeros are read. An `out_backprop` that
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
     fail, and strides of rows and columns that differ do too, but for oneDNN, which is
     not for double.
@@ -92,6 +96,14 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
     """
 
     OP_NAME = "DepthwiseConv2dNativeBackpropFilter"
+    REQUIRES = (
+        "rank(filter_sizes) == 1",
+        "rank(input, out_backprop) == 4",
+        "len(strides) == 4",
+        "len(dilations) == 4",
+        "memory(T, contents(filter_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "filter_sizes": "(4,)",
@@ -106,11 +118,11 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         """Optional attributes of DepthwiseConv2dNativeBackpropFilter.
 
         Attributes:
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -168,10 +180,10 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
               input[n, s[1] * i + di, s[2] * j + dj, q]
               * out_backprop[n, i, j, q * m + k]
 
-        with s = strides; where windows stick out, zeros are read. An `out_backprop`
-        that DepthwiseConv2dNative would not give is refused. On the CPU, dilations
-        other than 1 fail, and strides of rows and columns that differ do too, but for
-        oneDNN, which is not for double.
+        with s = strides; outside the input, zeros are read. An `out_backprop` that
+        DepthwiseConv2dNative would not give is refused. On the CPU, dilations other
+        than 1 fail, and strides of rows and columns that differ do too, but for oneDNN,
+        which is not for double.
 
         Gradient: registered.
 
@@ -193,15 +205,15 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -211,7 +223,11 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
             output: `T`, `*filter_sizes`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(filter_sizes) == 1`, `rank(input, out_backprop) == 4`,
+                `len(strides) == 4`, `len(dilations) == 4`,
+                `memory(T, contents(filter_sizes))`, `least(strides, dilations) >=
+                -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -239,6 +255,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
                     and -2147483648 <= filter_sizes <= 2147483647
                     or fits(TInt32, filter_sizes)
                 )
+                and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -279,6 +296,31 @@ DEFAULTS = DepthwiseConv2dNativeBackpropFilter.Options()
 MERGE = DepthwiseConv2dNativeBackpropFilter.Options.merge
 
 
+def _holds(
+    input: object,
+    filter_sizes: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(filter_sizes) == 1
+            and rank_of(input) == 4
+            and rank_of(out_backprop) == 4
+            and len(strides) == 4
+            and len(dilations) == 4
+            and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def depthwise_conv2d_native_backprop_filter(
     input: Operand[U],
@@ -299,7 +341,7 @@ def depthwise_conv2d_native_backprop_filter(
           input[n, s[1] * i + di, s[2] * j + dj, q]
           * out_backprop[n, i, j, q * m + k]
 
-    with s = strides; where windows stick out, zeros are read. An `out_backprop` that
+    with s = strides; outside the input, zeros are read. An `out_backprop` that
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
     fail, and strides of rows and columns that differ do too, but for oneDNN, which is
     not for double.
@@ -323,13 +365,13 @@ def depthwise_conv2d_native_backprop_filter(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -340,7 +382,10 @@ def depthwise_conv2d_native_backprop_filter(
         output: `T`, `*filter_sizes`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(filter_sizes) == 1`,
+            `rank(input, out_backprop) == 4`, `len(strides) == 4`,
+            `len(dilations) == 4`, `memory(T, contents(filter_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -365,6 +410,7 @@ def depthwise_conv2d_native_backprop_filter(
                 and -2147483648 <= filter_sizes <= 2147483647
                 or fits(TInt32, filter_sizes)
             )
+            and _holds(input, filter_sizes, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

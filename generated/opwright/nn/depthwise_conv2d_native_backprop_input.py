@@ -16,13 +16,19 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
     new,
+    rank_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -92,6 +98,16 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
     """
 
     OP_NAME = "DepthwiseConv2dNativeBackpropInput"
+    REQUIRES = (
+        "rank(input_sizes) == 1",
+        "elements(input_sizes) in (2, 4)",
+        "least(input_sizes) >= 0",
+        "rank(filter, out_backprop) == 4",
+        "len(strides) == 4",
+        "len(dilations) == 4",
+        "memory(T, contents(input_sizes))",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input_sizes": "(4,)",
         "filter": "(fh, fw, input_sizes[3], m) if data_format == 'NHWC' else (fh, fw, input_sizes[1], m)",
@@ -106,11 +122,11 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         """Optional attributes of DepthwiseConv2dNativeBackpropInput.
 
         Attributes:
-            explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
-                behind each axis, eight numbers in the order of `data_format`; 0 for the
+            explicit_paddings: list(int). How many zeros `EXPLICIT` adds before and
+                after each axis, eight numbers in the order of `data_format`; 0 for the
                 batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. The filter's order is the
+                the channels last, `NCHW` after the batch. The filter's order is the
                 same for both.
             dilations: list(int). Distances between the filter's elements along each
                 axis, in the order of `data_format`: 1 puts them side by side. 1 for the
@@ -192,15 +208,15 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
                 `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the
                 filter inside the input; `SAME` pads with zeros, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
-                    in front of and behind each axis, eight numbers in the order of
+                explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds
+                    before and after each axis, eight numbers in the order of
                     `data_format`; 0 for the batch and the channels. Empty for other
                     paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. The
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. The
                     filter's order is the same for both.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis, in the order of `data_format`: 1
@@ -211,7 +227,12 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
                 as `input`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input_sizes) == 1`, `elements(input_sizes) in (2, 4)`,
+                `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 4`,
+                `len(strides) == 4`, `len(dilations) == 4`,
+                `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
+                and most(strides, dilations) < 2**31`.
 
         Example:
             >>> grad = np.float32([1, 2]).reshape(1, 1, 2, 1)
@@ -239,6 +260,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
                     and -2147483648 <= input_sizes <= 2147483647
                     or fits(TInt32, input_sizes)
                 )
+                and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -277,6 +299,33 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
 
 DEFAULTS = DepthwiseConv2dNativeBackpropInput.Options()
 MERGE = DepthwiseConv2dNativeBackpropInput.Options.merge
+
+
+def _holds(
+    input_sizes: object,
+    filter: object,
+    out_backprop: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input_sizes) == 1
+            and elements_of(input_sizes) in (2, 4)
+            and least_of(input_sizes) >= 0
+            and rank_of(filter) == 4
+            and rank_of(out_backprop) == 4
+            and len(strides) == 4
+            and len(dilations) == 4
+            and has_room(some_dtype_of(filter, out_backprop), contents_of(input_sizes))
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -322,13 +371,13 @@ def depthwise_conv2d_native_backprop_input(
         strides: list(int). Steps of the filter along each axis, in the order of
             `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps the filter
-            inside the input; `SAME` pads with zeros, so that a stride of s leaves size
-            / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
-            front of and behind each axis, eight numbers in the order of `data_format`;
-            0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` pads with zeros, so that a stride of s makes a size
+            n into n / s, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` adds before
+            and after each axis, eight numbers in the order of `data_format`; 0 for the
+            batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. The filter's order is
+            `NHWC` has the channels last, `NCHW` after the batch. The filter's order is
             the same for both.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis, in the order of `data_format`: 1 puts them side by
@@ -340,7 +389,11 @@ def depthwise_conv2d_native_backprop_input(
             `input`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input_sizes) == 1`,
+            `elements(input_sizes) in (2, 4)`, `least(input_sizes) >= 0`,
+            `rank(filter, out_backprop) == 4`, `len(strides) == 4`,
+            `len(dilations) == 4`, `memory(T, contents(input_sizes))`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> grad = np.float32([1, 2]).reshape(1, 1, 2, 1)
@@ -365,6 +418,7 @@ def depthwise_conv2d_native_backprop_input(
                 and -2147483648 <= input_sizes <= 2147483647
                 or fits(TInt32, input_sizes)
             )
+            and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -136,8 +139,8 @@ class Dilation2D(TensorOp[T]):
             rates: list(int). At least 4 values. Distances between the filter's elements
                 along each axis; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
 
         Returns:
             output: `T`, `n window(h, fh, strides[1], padding, rates[1]) window(w, fw,
@@ -161,9 +164,17 @@ class Dilation2D(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(filter) is EagerTensor
-                    or type(filter) is int
-                    and 0 <= filter <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(filter) is EagerTensor
+                        or type(filter) is int
+                        and (
+                            0 <= filter <= 127
+                            or -2147483648 <= filter <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, filter)
                 )
             ):
@@ -230,8 +241,8 @@ def dilation2d(
         rates: list(int). At least 4 values. Distances between the filter's elements
             along each axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         name: what the op is called in a graph.
 
     Returns:
@@ -256,9 +267,17 @@ def dilation2d(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(filter) is EagerTensor
-                or type(filter) is int
-                and 0 <= filter <= 127
+                type(input) is EagerTensor
+                and (
+                    type(filter) is EagerTensor
+                    or type(filter) is int
+                    and (
+                        0 <= filter <= 127
+                        or -2147483648 <= filter <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, filter)
             )
         ):

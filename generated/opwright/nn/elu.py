@@ -92,7 +92,7 @@ class Elu(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
 
         Returns:
             activations: `T`, `*x`. `features`, with negative ones between -1 and 0.
@@ -136,7 +136,7 @@ def elu(
     `Elu.create` in the current scope.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         name: what the op is called in a graph.
 
     Returns:

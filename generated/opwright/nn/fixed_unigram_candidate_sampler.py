@@ -21,7 +21,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    positives_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -105,6 +107,14 @@ class FixedUnigramCandidateSampler(Op):
         "num_shards": "int32",
         "shard": "int32",
     }
+    REQUIRES = (
+        "1 <= num_shards < 2**31",
+        "0 <= shard < num_shards",
+        "0 <= range_max < 2**31",
+        'memory("float32", num_reserved_ids)',
+        "not unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <= positives(unigrams)",
+        'memory("int64", 2, num_sampled)',
+    )
     SHAPES = {
         "true_classes": "(batch, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -278,7 +288,11 @@ class FixedUnigramCandidateSampler(Op):
                 was drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `1 <= num_shards < 2**31`, `0 <= shard < num_shards`,
+                `0 <= range_max < 2**31`, `memory("float32", num_reserved_ids)`, `not
+                unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <=
+                positives(unigrams)`, `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> drawn = fixed_unigram_candidate_sampler(
@@ -301,6 +315,16 @@ class FixedUnigramCandidateSampler(Op):
                     or type(true_classes) is int
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
+                )
+                and _holds(
+                    num_sampled,
+                    unique,
+                    range_max,
+                    opts.distortion,
+                    opts.num_reserved_ids,
+                    opts.num_shards,
+                    opts.shard,
+                    opts.unigrams,
                 )
             ):
                 (
@@ -363,6 +387,35 @@ class FixedUnigramCandidateSampler(Op):
 
 DEFAULTS = FixedUnigramCandidateSampler.Options()
 MERGE = FixedUnigramCandidateSampler.Options.merge
+
+
+def _holds(
+    num_sampled: int,
+    unique: bool,
+    range_max: int,
+    distortion: float,
+    num_reserved_ids: int,
+    num_shards: int,
+    shard: int,
+    unigrams: Sequence[float],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            1 <= num_shards < 2147483648
+            and 0 <= shard < num_shards
+            and 0 <= range_max < 2147483648
+            and has_room("float32", num_reserved_ids)
+            and (
+                not unique
+                or len(unigrams) == 0
+                or distortion <= 0
+                or (num_sampled <= positives_of(unigrams))
+            )
+            and has_room("int64", 2, num_sampled)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -437,7 +490,11 @@ def fixed_unigram_candidate_sampler(
             drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `1 <= num_shards < 2**31`,
+            `0 <= shard < num_shards`, `0 <= range_max < 2**31`,
+            `memory("float32", num_reserved_ids)`, `not unique or len(unigrams) == 0 or
+            distortion <= 0 or num_sampled <= positives(unigrams)`,
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> drawn = fixed_unigram_candidate_sampler(
@@ -463,6 +520,16 @@ def fixed_unigram_candidate_sampler(
             and -2147483648 <= num_reserved_ids <= 2147483647
             and -2147483648 <= num_shards <= 2147483647
             and -2147483648 <= shard <= 2147483647
+            and _holds(
+                num_sampled,
+                unique,
+                range_max,
+                distortion,
+                num_reserved_ids,
+                num_shards,
+                shard,
+                unigrams,
+            )
         ):
             _result = FixedUnigramCandidateSamplerOutputs._make(
                 execute(

@@ -69,7 +69,7 @@ class FractionalAvgPool(Op, Generic[T]):
 
     Rows are cut at random places into floor(h / ratio) windows of almost equal sizes,
     columns likewise, and each output is the mean of a rectangle. The cuts are made as
-    in FractionalMaxPool, which takes the maximum and tells more about them; AvgPool has
+    in FractionalMaxPool, which takes the maximum and describes them; AvgPool has
     windows of one size.
 
     Means of integers are cut off towards 0. Channels come last. A ratio below 1, one of
@@ -182,8 +182,8 @@ class FractionalAvgPool(Op, Generic[T]):
 
         Rows are cut at random places into floor(h / ratio) windows of almost equal
         sizes, columns likewise, and each output is the mean of a rectangle. The cuts
-        are made as in FractionalMaxPool, which takes the maximum and tells more about
-        them; AvgPool has windows of one size.
+        are made as in FractionalMaxPool, which takes the maximum and describes them;
+        AvgPool has windows of one size.
 
         Means of integers are cut off towards 0. Channels come last. A ratio below 1,
         one of batch or channels that is not 1, and one that leaves nothing are refused.
@@ -290,7 +290,7 @@ def fractional_avg_pool(
 
     Rows are cut at random places into floor(h / ratio) windows of almost equal sizes,
     columns likewise, and each output is the mean of a rectangle. The cuts are made as
-    in FractionalMaxPool, which takes the maximum and tells more about them; AvgPool has
+    in FractionalMaxPool, which takes the maximum and describes them; AvgPool has
     windows of one size.
 
     Means of integers are cut off towards 0. Channels come last. A ratio below 1, one of

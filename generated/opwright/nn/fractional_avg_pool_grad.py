@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +85,13 @@ class FractionalAvgPoolGrad(TensorOp[T]):
     """
 
     OP_NAME = "FractionalAvgPoolGrad"
+    REQUIRES = (
+        "elements(orig_input_tensor_shape) == 4",
+        "rank(out_backprop) == 4",
+        "shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]",
+        "shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]",
+        "memory(T, contents(orig_input_tensor_shape))",
+    )
     SHAPES = {
         "orig_input_tensor_shape": "(4,)",
         "out_backprop": "(orig_input_tensor_shape[0], rows, columns, orig_input_tensor_shape[3])",
@@ -156,7 +169,11 @@ class FractionalAvgPoolGrad(TensorOp[T]):
                 FractionalAvgPool took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(orig_input_tensor_shape) == 4`, `rank(out_backprop) == 4`,
+                `shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]`,
+                `shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]`,
+                `memory(T, contents(orig_input_tensor_shape))`.
 
         Example:
             >>> grad = [[[[10.0], [20.0]]]]
@@ -198,6 +215,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
                     <= 9223372036854775807
                     or fits(TInt64, col_pooling_sequence)
                 )
+                and _holds(orig_input_tensor_shape, out_backprop)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -228,6 +246,22 @@ class FractionalAvgPoolGrad(TensorOp[T]):
 
 DEFAULTS = FractionalAvgPoolGrad.Options()
 MERGE = FractionalAvgPoolGrad.Options.merge
+
+
+def _holds(orig_input_tensor_shape: object, out_backprop: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(orig_input_tensor_shape) == 4
+            and rank_of(out_backprop) == 4
+            and sizes_of(out_backprop)[0] == contents_of(orig_input_tensor_shape)[0]
+            and sizes_of(out_backprop)[3] == contents_of(orig_input_tensor_shape)[3]
+            and has_room(
+                some_dtype_of(out_backprop), contents_of(orig_input_tensor_shape)
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -269,7 +303,11 @@ def fractional_avg_pool_grad(
             took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(orig_input_tensor_shape) == 4`, `rank(out_backprop) == 4`,
+            `shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]`,
+            `shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]`,
+            `memory(T, contents(orig_input_tensor_shape))`.
 
     Example:
         >>> grad = [[[[10.0], [20.0]]]]
@@ -306,6 +344,7 @@ def fractional_avg_pool_grad(
                 and -9223372036854775808 <= col_pooling_sequence <= 9223372036854775807
                 or fits(TInt64, col_pooling_sequence)
             )
+            and _holds(orig_input_tensor_shape, out_backprop)
         ):
             _result = execute(
                 context[CURRENT],

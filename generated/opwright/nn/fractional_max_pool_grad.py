@@ -22,6 +22,9 @@ from opwright_runtime.gencode import (
     fit_together,
     fits,
     graphs,
+    is_nan_free,
+    is_rising,
+    least_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -83,6 +86,11 @@ class FractionalMaxPoolGrad(TensorOp[T]):
     """
 
     OP_NAME = "FractionalMaxPoolGrad"
+    REQUIRES = (
+        "nan_free(orig_input)",
+        "least(row_pooling_sequence, col_pooling_sequence) >= 0",
+        "rising(row_pooling_sequence, col_pooling_sequence)",
+    )
     SHAPES = {
         "orig_input": "(n, h, w, c)",
         "orig_output": "(n, rows, columns, c)",
@@ -162,7 +170,9 @@ class FractionalMaxPoolGrad(TensorOp[T]):
             output: `T`, `n h w c`. Gradients for what FractionalMaxPool took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `nan_free(orig_input)`,
+                `least(row_pooling_sequence, col_pooling_sequence) >= 0`,
+                `rising(row_pooling_sequence, col_pooling_sequence)`.
 
         Example:
             >>> image = np.float32([[1, 5, 3, 2], [0, 0, 0, 9]]).reshape(1, 2, 4, 1)
@@ -205,6 +215,7 @@ class FractionalMaxPoolGrad(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, orig_input, orig_output, out_backprop)
                 )
+                and _holds(orig_input, row_pooling_sequence, col_pooling_sequence)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -237,6 +248,22 @@ class FractionalMaxPoolGrad(TensorOp[T]):
 
 DEFAULTS = FractionalMaxPoolGrad.Options()
 MERGE = FractionalMaxPoolGrad.Options.merge
+
+
+def _holds(
+    orig_input: object, row_pooling_sequence: object, col_pooling_sequence: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            is_nan_free(orig_input)
+            and least_of(row_pooling_sequence) >= 0
+            and least_of(col_pooling_sequence) >= 0
+            and is_rising(row_pooling_sequence)
+            and is_rising(col_pooling_sequence)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -279,7 +306,9 @@ def fractional_max_pool_grad(
         output: `T`, `n h w c`. Gradients for what FractionalMaxPool took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `nan_free(orig_input)`,
+            `least(row_pooling_sequence, col_pooling_sequence) >= 0`,
+            `rising(row_pooling_sequence, col_pooling_sequence)`.
 
     Example:
         >>> image = np.float32([[1, 5, 3, 2], [0, 0, 0, 9]]).reshape(1, 2, 4, 1)
@@ -317,6 +346,7 @@ def fractional_max_pool_grad(
                 is EagerTensor
                 or fit_together(None, orig_input, orig_output, out_backprop)
             )
+            and _holds(orig_input, row_pooling_sequence, col_pooling_sequence)
         ):
             _result = execute(
                 context[CURRENT],

@@ -86,10 +86,10 @@ class FusedBatchNorm(Op, Generic[T]):
 
     Attributes:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w`. `x`, normalized.
-        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `T`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `T`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `T`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.
@@ -144,7 +144,7 @@ class FusedBatchNorm(Op, Generic[T]):
                 `variance` have to be there and get the share 1 -
                 `exponential_avg_factor`. For training only.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch.
+                the channels last, `NCHW` after the batch.
             is_training: bool. Whether to normalize by the batch's own statistics
                 (training) or by `mean` and `variance`.
         """
@@ -237,16 +237,16 @@ class FusedBatchNorm(Op, Generic[T]):
                     and `variance` have to be there and get the share 1 -
                     `exponential_avg_factor`. For training only.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch.
                 is_training: bool. Default True. Whether to normalize by the batch's own
                     statistics (training) or by `mean` and `variance`.
 
         Returns:
             y: `T`, `n h w c if data_format == "NHWC" else n c h w`. `x`, normalized.
             batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean`
-                if asked for; else `mean`.
+                unless `exponential_avg_factor` is 1; else `mean`.
             batch_variance: `T`, `c`. In training the variance of the batch, mixed with
-                `variance` if asked for; else `variance`.
+                `variance` unless `exponential_avg_factor` is 1; else `variance`.
             reserve_space_1: `T`, `c`. For the gradient: the mean that was used.
             reserve_space_2: `T`, `c`. For the gradient: the variance that was used; on
                 GPUs, 1 / sqrt(v + epsilon) in training.
@@ -366,17 +366,17 @@ def fused_batch_norm(
             have to be there and get the share 1 - `exponential_avg_factor`. For
             training only.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether to normalize by the batch's own
             statistics (training) or by `mean` and `variance`.
         name: what the op is called in a graph.
 
     Returns:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w`. `x`, normalized.
-        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `T`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `T`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `T`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `T`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.

@@ -132,7 +132,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
         Attributes:
             epsilon: float. What FusedBatchNorm added to the variance.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch.
+                the channels last, `NCHW` after the batch.
             is_training: bool. Whether FusedBatchNorm normalized by the batch's own
                 statistics.
         """
@@ -209,7 +209,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
                 epsilon: float. Default 0.0001. What FusedBatchNorm added to the
                     variance.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch.
                 is_training: bool. Default True. Whether FusedBatchNorm normalized by
                     the batch's own statistics.
 
@@ -324,7 +324,7 @@ def fused_batch_norm_grad(
             variance that FusedBatchNorm took.
         epsilon: float. Default 0.0001. What FusedBatchNorm added to the variance.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNorm normalized by the
             batch's own statistics.
         name: what the op is called in a graph.

@@ -83,8 +83,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
       x_backprop = scale / sqrt(v + epsilon) * (g - mean(g) - x' * mean(g * x'))
 
     in training; outside of it the statistics are constants, and both means are left
-    out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
-    dtype.
+    out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float dtype.
 
     Gradient: registered.
 
@@ -144,7 +143,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         Attributes:
             epsilon: float. What FusedBatchNormV2 added to the variance.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch.
+                the channels last, `NCHW` after the batch.
             is_training: bool. Whether FusedBatchNormV2 normalized by the batch's own
                 statistics.
         """
@@ -200,7 +199,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
           x_backprop = scale / sqrt(v + epsilon) * (g - mean(g) - x' * mean(g * x'))
 
         in training; outside of it the statistics are constants, and both means are left
-        out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
+        out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float
         dtype.
 
         Gradient: registered.
@@ -222,7 +221,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                 epsilon: float. Default 0.0001. What FusedBatchNormV2 added to the
                     variance.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch.
                 is_training: bool. Default True. Whether FusedBatchNormV2 normalized by
                     the batch's own statistics.
 
@@ -318,8 +317,7 @@ def fused_batch_norm_grad_v2(
       x_backprop = scale / sqrt(v + epsilon) * (g - mean(g) - x' * mean(g * x'))
 
     in training; outside of it the statistics are constants, and both means are left
-    out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
-    dtype.
+    out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float dtype.
 
     Gradient: registered.
 
@@ -338,7 +336,7 @@ def fused_batch_norm_grad_v2(
             variance that FusedBatchNormV2 took.
         epsilon: float. Default 0.0001. What FusedBatchNormV2 added to the variance.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch.
+            `NHWC` has the channels last, `NCHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNormV2 normalized by the
             batch's own statistics.
         name: what the op is called in a graph.

@@ -147,7 +147,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             epsilon: float. What FusedBatchNormV3 added to the variance.
             data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Order of the
                 axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and `NCDHW`
-                behind the batch.
+                after the batch.
             is_training: bool. Whether FusedBatchNormV3 normalized by the batch's own
                 statistics.
         """
@@ -232,7 +232,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                     variance.
                 data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default
                     "NHWC". Order of the axes: `NHWC` and `NDHWC` have the channels
-                    last, `NCHW` and `NCDHW` behind the batch.
+                    last, `NCHW` and `NCDHW` after the batch.
                 is_training: bool. Default True. Whether FusedBatchNormV3 normalized by
                     the batch's own statistics.
 
@@ -354,7 +354,7 @@ def fused_batch_norm_grad_v3(
         epsilon: float. Default 0.0001. What FusedBatchNormV3 added to the variance.
         data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default "NHWC".
             Order of the axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and
-            `NCDHW` behind the batch.
+            `NCDHW` after the batch.
         is_training: bool. Default True. Whether FusedBatchNormV3 normalized by the
             batch's own statistics.
         name: what the op is called in a graph.

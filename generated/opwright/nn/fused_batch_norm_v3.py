@@ -94,10 +94,10 @@ class FusedBatchNormV3(Op, Generic[T, U]):
     Attributes:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w if data_format == "NCHW"
             else n d h w c if data_format == "NDHWC" else n c d h w`. `x`, normalized.
-        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `U`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `U`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `U`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.
@@ -158,7 +158,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                 `exponential_avg_factor`. For training only.
             data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Order of the
                 axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and `NCDHW`
-                behind the batch.
+                after the batch.
             is_training: bool. Whether to normalize by the batch's own statistics
                 (training) or by `mean` and `variance`.
         """
@@ -257,7 +257,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                     `exponential_avg_factor`. For training only.
                 data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default
                     "NHWC". Order of the axes: `NHWC` and `NDHWC` have the channels
-                    last, `NCHW` and `NCDHW` behind the batch.
+                    last, `NCHW` and `NCDHW` after the batch.
                 is_training: bool. Default True. Whether to normalize by the batch's own
                     statistics (training) or by `mean` and `variance`.
 
@@ -266,9 +266,9 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                 "NCHW" else n d h w c if data_format == "NDHWC" else n c d h w`. `x`,
                 normalized.
             batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean`
-                if asked for; else `mean`.
+                unless `exponential_avg_factor` is 1; else `mean`.
             batch_variance: `U`, `c`. In training the variance of the batch, mixed with
-                `variance` if asked for; else `variance`.
+                `variance` unless `exponential_avg_factor` is 1; else `variance`.
             reserve_space_1: `U`, `c`. For the gradient: the mean that was used.
             reserve_space_2: `U`, `c`. For the gradient: the variance that was used; on
                 GPUs, 1 / sqrt(v + epsilon) in training.
@@ -394,7 +394,7 @@ def fused_batch_norm_v3(
             training only.
         data_format: string, one of "NHWC", "NCHW", "NDHWC", "NCDHW". Default "NHWC".
             Order of the axes: `NHWC` and `NDHWC` have the channels last, `NCHW` and
-            `NCDHW` behind the batch.
+            `NCDHW` after the batch.
         is_training: bool. Default True. Whether to normalize by the batch's own
             statistics (training) or by `mean` and `variance`.
         name: what the op is called in a graph.
@@ -402,10 +402,10 @@ def fused_batch_norm_v3(
     Returns:
         y: `T`, `n h w c if data_format == "NHWC" else n c h w if data_format == "NCHW"
             else n d h w c if data_format == "NDHWC" else n c d h w`. `x`, normalized.
-        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean` if
-            asked for; else `mean`.
+        batch_mean: `U`, `c`. In training the mean of the batch, mixed with `mean`
+            unless `exponential_avg_factor` is 1; else `mean`.
         batch_variance: `U`, `c`. In training the variance of the batch, mixed with
-            `variance` if asked for; else `variance`.
+            `variance` unless `exponential_avg_factor` is 1; else `variance`.
         reserve_space_1: `U`, `c`. For the gradient: the mean that was used.
         reserve_space_2: `U`, `c`. For the gradient: the variance that was used; on
             GPUs, 1 / sqrt(v + epsilon) in training.

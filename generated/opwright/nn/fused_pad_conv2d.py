@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -82,6 +83,10 @@ class FusedPadConv2D(TensorOp[T]):
     """
 
     OP_NAME = "FusedPadConv2D"
+    REQUIRES = (
+        "rank(input, filter) == 4",
+        "most(strides) < 2**30",
+    )
     SHAPES = {
         "input": "where((n, *x), len(x) == 3)",
         "paddings": "(4, 2)",
@@ -124,8 +129,8 @@ class FusedPadConv2D(TensorOp[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
-            paddings: int32, `4 2`. How many rows and columns to put in front of and
-                behind each axis.
+            paddings: int32, `4 2`. How many rows and columns to add before and after
+                each axis.
             filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and
                 fw columns over all channels.
             mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border
@@ -141,7 +146,8 @@ class FusedPadConv2D(TensorOp[T]):
                 padding) k`. What each filter gave at each place of the padded images.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 4`, `most(strides) < 2**30`.
 
         Example:
             >>> row = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -166,6 +172,7 @@ class FusedPadConv2D(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, filter, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -190,6 +197,16 @@ class FusedPadConv2D(TensorOp[T]):
             {"mode": mode, "strides": strides, "padding": padding},
             fast_path_error,
         )
+
+
+def _holds(input: object, filter: object, strides: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4 and rank_of(filter) == 4 and max(strides) < 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -219,8 +236,8 @@ def fused_pad_conv2d(
 
     Args:
         input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
-        paddings: int32, `4 2`. How many rows and columns to put in front of and behind
-            each axis.
+        paddings: int32, `4 2`. How many rows and columns to add before and after each
+            axis.
         filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and fw
             columns over all channels.
         mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border itself
@@ -237,7 +254,8 @@ def fused_pad_conv2d(
             k`. What each filter gave at each place of the padded images.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `most(strides) < 2**30`.
 
     Example:
         >>> row = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -262,6 +280,7 @@ def fused_pad_conv2d(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, filter, strides)
         ):
             _result = execute(
                 context[CURRENT],

@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,6 +95,10 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
     """
 
     OP_NAME = "FusedResizeAndPadConv2D"
+    REQUIRES = (
+        "rank(input, filter) == 4",
+        "most(strides) < 2**30",
+    )
     SHAPES = {
         "input": "where((n, *x), len(x) == 3)",
         "size": "(2,)",
@@ -164,8 +169,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
             size: int32, `2`. Rows and columns to resize the images to.
-            paddings: int32, `4 2`. How many rows and columns to put in front of and
-                behind each axis, after resizing.
+            paddings: int32, `4 2`. How many rows and columns to add before and after
+                each axis, after resizing.
             filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and
                 fw columns over all channels.
             mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border
@@ -187,7 +192,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
                 place of the resized and padded images.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 4`, `most(strides) < 2**30`.
 
         Example:
             >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)
@@ -219,6 +225,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(input, filter, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -257,6 +264,16 @@ DEFAULTS = FusedResizeAndPadConv2D.Options()
 MERGE = FusedResizeAndPadConv2D.Options.merge
 
 
+def _holds(input: object, filter: object, strides: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input) == 4 and rank_of(filter) == 4 and max(strides) < 1073741824
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def fused_resize_and_pad_conv2d(
     input: Operand[U],
@@ -288,8 +305,8 @@ def fused_resize_and_pad_conv2d(
     Args:
         input: `T`, `n *x where len(x) == 3`. A stack of images, channels last.
         size: int32, `2`. Rows and columns to resize the images to.
-        paddings: int32, `4 2`. How many rows and columns to put in front of and behind
-            each axis, after resizing.
+        paddings: int32, `4 2`. How many rows and columns to add before and after each
+            axis, after resizing.
         filter: `T`, `fh fw x[2] k`. For each of k outputs, weights of fh rows and fw
             columns over all channels.
         mode: string, one of "REFLECT", "SYMMETRIC". `REFLECT` leaves the border itself
@@ -311,7 +328,8 @@ def fused_resize_and_pad_conv2d(
             place of the resized and padded images.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `most(strides) < 2**30`.
 
     Example:
         >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)
@@ -342,6 +360,7 @@ def fused_resize_and_pad_conv2d(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(input, filter, strides)
         ):
             _result = execute(
                 context[CURRENT],

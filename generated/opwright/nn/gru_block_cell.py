@@ -65,9 +65,9 @@ class GRUBlockCell(Op, Generic[T]):
       c = tanh([x, r * h_prev] times w_c, plus b_c)
       h = u * h_prev + (1 - u) * c
 
-    The reset gate acts in front of the product with `w_c`, as in the first paper on it
-    (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do not fit
-    the other. Sizes that do not fit are refused.
+    The reset gate is applied before the product with `w_c`, as in the first paper on it
+    (Cho et al., 2014); in CudnnRNNV3 it is applied after it, so that weights of one do
+    not fit the other. Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -132,9 +132,9 @@ class GRUBlockCell(Op, Generic[T]):
           c = tanh([x, r * h_prev] times w_c, plus b_c)
           h = u * h_prev + (1 - u) * c
 
-        The reset gate acts in front of the product with `w_c`, as in the first paper on
-        it (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do
-        not fit the other. Sizes that do not fit are refused.
+        The reset gate is applied before the product with `w_c`, as in the first paper
+        on it (Cho et al., 2014); in CudnnRNNV3 it is applied after it, so that weights
+        of one do not fit the other. Sizes that do not fit are refused.
 
         Gradient: none registered.
 
@@ -210,9 +210,9 @@ def gru_block_cell(
       c = tanh([x, r * h_prev] times w_c, plus b_c)
       h = u * h_prev + (1 - u) * c
 
-    The reset gate acts in front of the product with `w_c`, as in the first paper on it
-    (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do not fit
-    the other. Sizes that do not fit are refused.
+    The reset gate is applied before the product with `w_c`, as in the first paper on it
+    (Cho et al., 2014); in CudnnRNNV3 it is applied after it, so that weights of one do
+    not fit the other. Sizes that do not fit are refused.
 
     Gradient: none registered.
 

@@ -113,7 +113,7 @@ class LeakyRelu(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
             options: merged field by field; the last explicit one wins.
                 alpha: float. Default 0.2. Slope of the negative half; 0 makes it Relu,
                     1 changes nothing.
@@ -168,7 +168,7 @@ def leaky_relu(
     `LeakyRelu.create` in the current scope, with LeakyRelu.Options as keywords.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         alpha: float. Default 0.2. Slope of the negative half; 0 makes it Relu, 1
             changes nothing.
         name: what the op is called in a graph.

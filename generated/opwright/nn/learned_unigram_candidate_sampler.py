@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -90,6 +91,11 @@ class LearnedUnigramCandidateSampler(Op):
     """
 
     OP_NAME = "LearnedUnigramCandidateSampler"
+    REQUIRES = (
+        "0 <= range_max < 2**31 - 1",
+        'memory("int64", range_max)',
+        'memory("int64", 2, num_sampled)',
+    )
     SHAPES = {
         "true_classes": "(batch, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -187,7 +193,9 @@ class LearnedUnigramCandidateSampler(Op):
                 was drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `0 <= range_max < 2**31 - 1`, `memory("int64", range_max)`,
+                `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> drawn = learned_unigram_candidate_sampler(
@@ -211,6 +219,7 @@ class LearnedUnigramCandidateSampler(Op):
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
                 )
+                and _holds(num_sampled, range_max)
             ):
                 (
                     op.sampled_candidates,
@@ -254,6 +263,18 @@ class LearnedUnigramCandidateSampler(Op):
 
 DEFAULTS = LearnedUnigramCandidateSampler.Options()
 MERGE = LearnedUnigramCandidateSampler.Options.merge
+
+
+def _holds(num_sampled: int, range_max: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 <= range_max < 2147483648 - 1
+            and has_room("int64", range_max)
+            and has_room("int64", 2, num_sampled)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -308,7 +329,9 @@ def learned_unigram_candidate_sampler(
             drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `0 <= range_max < 2**31 - 1`, `memory("int64", range_max)`,
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> drawn = learned_unigram_candidate_sampler(
@@ -331,6 +354,7 @@ def learned_unigram_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and _holds(num_sampled, range_max)
         ):
             _result = LearnedUnigramCandidateSamplerOutputs._make(
                 execute(

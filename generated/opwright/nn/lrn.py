@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -56,7 +59,7 @@ class LRN(TensorOp[T]):
       output[n, i, j, c] = input[n, i, j, c] / (bias + alpha * squares)^beta
       squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
-    Local response normalization lets large activations suppress those beside them
+    Local response normalization lets large activations suppress those next to them
     (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan or
     inf spoils other channels of its pixel too, whatever their distance. Papers often
     divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for
@@ -78,6 +81,7 @@ class LRN(TensorOp[T]):
     """
 
     OP_NAME = "LRN"
+    REQUIRES = ("elements(input) > 0 or most(shape(input)) < 2**31",)
     SHAPES = {
         "input": "(n, h, w, c)",
         "output": "(n, h, w, c)",
@@ -140,7 +144,7 @@ class LRN(TensorOp[T]):
           output[n, i, j, c] = input[n, i, j, c] / (bias + alpha * squares)^beta
           squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
-        Local response normalization lets large activations suppress those beside them
+        Local response normalization lets large activations suppress those next to them
         (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan
         or inf spoils other channels of its pixel too, whatever their distance. Papers
         often divide the sum by the size of the window: divide `alpha` by 2 *
@@ -167,7 +171,8 @@ class LRN(TensorOp[T]):
             output: `T`, `n h w c`. What is left of them.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or most(shape(input)) < 2**31`.
 
         Example:
             >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
@@ -180,7 +185,7 @@ class LRN(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(
                     context[CURRENT],
                     "LRN",
@@ -215,6 +220,14 @@ DEFAULTS = LRN.Options()
 MERGE = LRN.Options.merge
 
 
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def lrn(
     input: Operand[U],
@@ -231,7 +244,7 @@ def lrn(
       output[n, i, j, c] = input[n, i, j, c] / (bias + alpha * squares)^beta
       squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
-    Local response normalization lets large activations suppress those beside them
+    Local response normalization lets large activations suppress those next to them
     (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan or
     inf spoils other channels of its pixel too, whatever their distance. Papers often
     divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for
@@ -256,7 +269,8 @@ def lrn(
         output: `T`, `n h w c`. What is left of them.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or most(shape(input)) < 2**31`.
 
     Example:
         >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
@@ -268,7 +282,7 @@ def lrn(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(
                 context[CURRENT],
                 "LRN",

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +80,7 @@ class LRNGrad(TensorOp[T]):
     """
 
     OP_NAME = "LRNGrad"
+    REQUIRES = ("rank(input_grads, input_image, output_image) == 4",)
     SHAPES = {
         "input_grads": "(n, h, w, c)",
         "input_image": "(n, h, w, c)",
@@ -174,7 +176,8 @@ class LRNGrad(TensorOp[T]):
             output: `T`, `n h w c`. Gradients for what LRN took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input_grads, input_image, output_image) == 4`.
 
         Example:
             >>> x, options = np.float32([2]).reshape(1, 1, 1, 1), {"bias": 1.0, "beta": 1.0}
@@ -187,7 +190,11 @@ class LRNGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input_grads, input_image, output_image)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "LRNGrad",
@@ -222,6 +229,18 @@ class LRNGrad(TensorOp[T]):
 
 DEFAULTS = LRNGrad.Options()
 MERGE = LRNGrad.Options.merge
+
+
+def _holds(input_grads: object, input_image: object, output_image: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(input_grads) == 4
+            and rank_of(input_image) == 4
+            and rank_of(output_image) == 4
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -266,7 +285,8 @@ def lrn_grad(
         output: `T`, `n h w c`. Gradients for what LRN took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(input_grads, input_image, output_image) == 4`.
 
     Example:
         >>> x, options = np.float32([2]).reshape(1, 1, 1, 1), {"bias": 1.0, "beta": 1.0}
@@ -278,7 +298,11 @@ def lrn_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input_grads, input_image, output_image)
+        ):
             _result = execute(
                 context[CURRENT],
                 "LRNGrad",

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -86,7 +87,7 @@ class LSTMBlockCell(Op, Generic[T]):
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
     Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not look at: shorter ones are read past their end.
+    kernel does not check: shorter ones are read past their end.
 
     Gradient: none registered.
 
@@ -111,6 +112,10 @@ class LSTMBlockCell(Op, Generic[T]):
     """
 
     OP_NAME = "LSTMBlockCell"
+    REQUIRES = (
+        "rank(x, cs_prev, h_prev, w) == 2",
+        "rank(b) == 1",
+    )
     SHAPES = {
         "x": "(batch, inputs)",
         "cs_prev": "(batch, cell)",
@@ -213,7 +218,7 @@ class LSTMBlockCell(Op, Generic[T]):
         All that the gradient needs is given out. BlockLSTM runs over a whole sequence,
         GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
         Sizes that do not fit are refused, but for those of the peephole weights, which
-        the kernel does not look at: shorter ones are read past their end.
+        the kernel does not check: shorter ones are read past their end.
 
         Gradient: none registered.
 
@@ -254,7 +259,8 @@ class LSTMBlockCell(Op, Generic[T]):
                 output.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(x, cs_prev, h_prev, w) == 2`, `rank(b) == 1`.
 
         Example:
             >>> x, state = np.float32([[1.0]]), np.float32([[0.0]])
@@ -270,7 +276,7 @@ class LSTMBlockCell(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, cs_prev, h_prev, w, b):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
                     context[CURRENT],
                     "LSTMBlockCell",
@@ -309,6 +315,20 @@ DEFAULTS = LSTMBlockCell.Options()
 MERGE = LSTMBlockCell.Options.merge
 
 
+def _holds(x: object, cs_prev: object, h_prev: object, w: object, b: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(x) == 2
+            and rank_of(cs_prev) == 2
+            and rank_of(h_prev) == 2
+            and rank_of(w) == 2
+            and rank_of(b) == 1
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def lstm_block_cell(
     x: Operand[U],
@@ -342,7 +362,7 @@ def lstm_block_cell(
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
     Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not look at: shorter ones are read past their end.
+    kernel does not check: shorter ones are read past their end.
 
     Gradient: none registered.
 
@@ -380,7 +400,8 @@ def lstm_block_cell(
         h: `T`, `batch cell`. Hidden state after this step, which is the cell's output.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(x, cs_prev, h_prev, w) == 2`, `rank(b) == 1`.
 
     Example:
         >>> x, state = np.float32([[1.0]]), np.float32([[0.0]])
@@ -395,7 +416,7 @@ def lstm_block_cell(
     fast_path_error = None
     _result: LSTMBlockCellOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, cs_prev, h_prev, w, b):
             _result = LSTMBlockCellOutputs._make(
                 execute(
                     context[CURRENT],

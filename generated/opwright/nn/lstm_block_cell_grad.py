@@ -17,6 +17,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -74,15 +76,15 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     """Computes the gradient of LSTMBlockCell.
 
     It goes back through one step, from the gradients of the new cell state and of the
-    output to those of the old cell state, and of the gates in front of their sigmoids
-    and tanh. From `dicfo`
+    output to those of the old cell state, and of the gates before their sigmoids and
+    tanh. From `dicfo`
 
       x's and h_prev's gradients = dicfo times transpose(w), cut at column `inputs`
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
     which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not look at.
+    peephole weights, which the kernel does not check.
 
     Gradient: none registered.
 
@@ -106,6 +108,12 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     """
 
     OP_NAME = "LSTMBlockCellGrad"
+    REQUIRES = (
+        "rank(x, cs_prev, w) == 2",
+        "rank(wci, wcf, wco, b) == 1",
+        "shape(h_prev, i, cs, f, o, ci, co, cs_grad, h_grad) == shape(cs_prev)",
+        "shape(x)[0] == shape(cs_prev)[0]",
+    )
     SHAPES = {
         "x": "(batch, inputs)",
         "cs_prev": "(batch, cell)",
@@ -168,7 +176,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         """Computes the gradient of LSTMBlockCell.
 
         It goes back through one step, from the gradients of the new cell state and of
-        the output to those of the old cell state, and of the gates in front of their
+        the output to those of the old cell state, and of the gates before their
         sigmoids and tanh. From `dicfo`
 
           x's and h_prev's gradients = dicfo times transpose(w), cut at column `inputs`
@@ -176,7 +184,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
           b's gradient = sum of dicfo over the batch
 
         which is left to the caller. Sizes that do not fit are refused, but for those of
-        the peephole weights, which the kernel does not look at.
+        the peephole weights, which the kernel does not check.
 
         Gradient: none registered.
 
@@ -216,7 +224,10 @@ class LSTMBlockCellGrad(Op, Generic[T]):
             wco_grad: `T`, `cell`. Gradients for `wco`; zeros without peepholes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(x, cs_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
+                `shape(h_prev, i, cs, f, o, ci, co, cs_grad, h_grad) == shape(cs_prev)`,
+                `shape(x)[0] == shape(cs_prev)[0]`.
 
         Example:
             >>> one, cell = tf.ones([1, 1]), tf.ones([1])
@@ -231,7 +242,28 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         op: LSTMBlockCellGrad[U] = new(LSTMBlockCellGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    x,
+                    cs_prev,
+                    h_prev,
+                    w,
+                    wci,
+                    wcf,
+                    wco,
+                    b,
+                    i,
+                    cs,
+                    f,
+                    o,
+                    ci,
+                    co,
+                    cs_grad,
+                    h_grad,
+                )
+            ):
                 op.cs_prev_grad, op.dicfo, op.wci_grad, op.wcf_grad, op.wco_grad = (
                     execute(
                         context[CURRENT],
@@ -286,6 +318,49 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         )
 
 
+def _holds(
+    x: object,
+    cs_prev: object,
+    h_prev: object,
+    w: object,
+    wci: object,
+    wcf: object,
+    wco: object,
+    b: object,
+    i: object,
+    cs: object,
+    f: object,
+    o: object,
+    ci: object,
+    co: object,
+    cs_grad: object,
+    h_grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(x) == 2
+            and rank_of(cs_prev) == 2
+            and rank_of(w) == 2
+            and rank_of(wci) == 1
+            and rank_of(wcf) == 1
+            and rank_of(wco) == 1
+            and rank_of(b) == 1
+            and sizes_of(h_prev) == sizes_of(cs_prev)
+            and sizes_of(i) == sizes_of(cs_prev)
+            and sizes_of(cs) == sizes_of(cs_prev)
+            and sizes_of(f) == sizes_of(cs_prev)
+            and sizes_of(o) == sizes_of(cs_prev)
+            and sizes_of(ci) == sizes_of(cs_prev)
+            and sizes_of(co) == sizes_of(cs_prev)
+            and sizes_of(cs_grad) == sizes_of(cs_prev)
+            and sizes_of(h_grad) == sizes_of(cs_prev)
+            and sizes_of(x)[0] == sizes_of(cs_prev)[0]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def lstm_block_cell_grad(
     x: Operand[U],
@@ -312,15 +387,15 @@ def lstm_block_cell_grad(
     """Computes the gradient of LSTMBlockCell.
 
     It goes back through one step, from the gradients of the new cell state and of the
-    output to those of the old cell state, and of the gates in front of their sigmoids
-    and tanh. From `dicfo`
+    output to those of the old cell state, and of the gates before their sigmoids and
+    tanh. From `dicfo`
 
       x's and h_prev's gradients = dicfo times transpose(w), cut at column `inputs`
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
     which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not look at.
+    peephole weights, which the kernel does not check.
 
     Gradient: none registered.
 
@@ -359,7 +434,9 @@ def lstm_block_cell_grad(
         wco_grad: `T`, `cell`. Gradients for `wco`; zeros without peepholes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(x, cs_prev, w) == 2`,
+            `rank(wci, wcf, wco, b) == 1`, `shape(h_prev, i, cs, f, o, ci, co, cs_grad,
+            h_grad) == shape(cs_prev)`, `shape(x)[0] == shape(cs_prev)[0]`.
 
     Example:
         >>> one, cell = tf.ones([1, 1]), tf.ones([1])
@@ -374,7 +451,28 @@ def lstm_block_cell_grad(
     fast_path_error = None
     _result: LSTMBlockCellGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                x,
+                cs_prev,
+                h_prev,
+                w,
+                wci,
+                wcf,
+                wco,
+                b,
+                i,
+                cs,
+                f,
+                o,
+                ci,
+                co,
+                cs_grad,
+                h_grad,
+            )
+        ):
             _result = LSTMBlockCellGradOutputs._make(
                 execute(
                     context[CURRENT],

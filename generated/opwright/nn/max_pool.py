@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,8 +74,8 @@ class MaxPool(TensorOp[T]):
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
-    the maxima are, AvgPool takes means.
+    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax also
+    returns where the maxima are, AvgPool takes means.
 
     Gradient: registered.
 
@@ -94,6 +97,10 @@ class MaxPool(TensorOp[T]):
     """
 
     OP_NAME = "MaxPool"
+    REQUIRES = (
+        "least(ksize, strides) >= -2**31 and most(ksize, strides) < 2**31",
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w) if data_format == 'NCHW' else (n, c, h, w, 4)",
         "output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), window(c, ksize[3], strides[3], padding)) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding)) if data_format == 'NCHW' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding), 4)",
@@ -106,13 +113,13 @@ class MaxPool(TensorOp[T]):
         """Optional attributes of MaxPool.
 
         Attributes:
-            explicit_paddings: list(int). What `EXPLICIT` pads in front of and behind
-                each axis, eight numbers in the order of `data_format`, smaller than the
+            explicit_paddings: list(int). What `EXPLICIT` pads before and after each
+                axis, eight numbers in the order of `data_format`, smaller than the
                 window; 0 for the batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Order of the
-                axes: `NHWC` has the channels last, `NCHW` behind the batch;
+                axes: `NHWC` has the channels last, `NCHW` after the batch;
                 `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
-                Kernels for the CPU take `NHWC` alone, but for those of oneDNN.
+                Kernels for the CPU take only `NHWC`, except those of oneDNN.
         """
 
         __slots__ = ("explicit_paddings", "data_format")
@@ -164,7 +171,7 @@ class MaxPool(TensorOp[T]):
         Windows along the batch are refused. On the CPU a window along the channels
         works if it is along them alone, its stride is as large as the window, and that
         divides the channels. MaxPoolV2 takes sizes and strides as inputs,
-        MaxPoolWithArgmax tells where the maxima are, AvgPool takes means.
+        MaxPoolWithArgmax also returns where the maxima are, AvgPool takes means.
 
         Gradient: registered.
 
@@ -179,19 +186,19 @@ class MaxPool(TensorOp[T]):
             strides: list(int). At least 4 values. Steps from window to window along
                 each axis, in the order of `data_format`; 1 for the batch.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-                inside the input; `SAME` lets them stick out, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                inside the input; `SAME` lets them reach beyond it, so that a stride of
+                s makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front
-                    of and behind each axis, eight numbers in the order of
-                    `data_format`, smaller than the window; 0 for the batch and the
-                    channels. Empty for other paddings.
+                explicit_paddings: list(int). Default (). What `EXPLICIT` pads before
+                    and after each axis, eight numbers in the order of `data_format`,
+                    smaller than the window; 0 for the batch and the channels. Empty for
+                    other paddings.
                 data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default
                     "NHWC". Order of the axes: `NHWC` has the channels last, `NCHW`
-                    behind the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
-                    4, the last axis. Kernels for the CPU take `NHWC` alone, but for
-                    those of oneDNN.
+                    after the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
+                    4, the last axis. Kernels for the CPU take only `NHWC`, except those
+                    of oneDNN.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -202,7 +209,9 @@ class MaxPool(TensorOp[T]):
                 strides[3], padding) 4`. The maxima, one for each window and channel.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize, strides)
+                >= -2**31 and most(ksize, strides) < 2**31`,
+                `elements(input) > 0 or most(shape(input)) < 2**31`.
 
         Example:
             >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -215,7 +224,7 @@ class MaxPool(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, ksize, strides):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPool",
@@ -253,6 +262,20 @@ DEFAULTS = MaxPool.Options()
 MERGE = MaxPool.Options.merge
 
 
+def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(ksize) >= -2147483648
+            and min(strides) >= -2147483648
+            and max(ksize) < 2147483648
+            and max(strides) < 2147483648
+            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def max_pool(
     input: Operand[U],
@@ -276,8 +299,8 @@ def max_pool(
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
-    the maxima are, AvgPool takes means.
+    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax also
+    returns where the maxima are, AvgPool takes means.
 
     Gradient: registered.
 
@@ -291,15 +314,16 @@ def max_pool(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-            inside the input; `SAME` lets them stick out, so that a stride of s leaves
-            size / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front of and
-            behind each axis, eight numbers in the order of `data_format`, smaller than
-            the window; 0 for the batch and the channels. Empty for other paddings.
+            inside the input; `SAME` lets them reach beyond it, so that a stride of s
+            makes a size n into n / s, rounded up; `EXPLICIT` pads as
+            `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). What `EXPLICIT` pads before and after
+            each axis, eight numbers in the order of `data_format`, smaller than the
+            window; 0 for the batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels
-            for the CPU take `NHWC` alone, but for those of oneDNN.
+            for the CPU take only `NHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
@@ -311,7 +335,9 @@ def max_pool(
             The maxima, one for each window and channel.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize, strides) >=
+            -2**31 and most(ksize, strides) < 2**31`,
+            `elements(input) > 0 or most(shape(input)) < 2**31`.
 
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -323,7 +349,7 @@ def max_pool(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, ksize, strides):
             _result = execute(
                 context[CURRENT],
                 "MaxPool",

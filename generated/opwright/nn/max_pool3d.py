@@ -15,9 +15,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -84,6 +88,11 @@ class MaxPool3D(TensorOp[T]):
     """
 
     OP_NAME = "MaxPool3D"
+    REQUIRES = (
+        "least(ksize, strides) >= -2**31 and most(ksize, strides) < 2**31",
+        "rank(input) == 5",
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "output": "(n, window(d, ksize[1], strides[1], padding), window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding), c) if data_format == 'NDHWC' else (n, c, window(d, ksize[2], strides[2], padding), window(h, ksize[3], strides[3], padding), window(w, ksize[4], strides[4], padding))",
@@ -97,8 +106,8 @@ class MaxPool3D(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone, but for those of oneDNN.
+                the channels last, `NCDHW` after the batch. Kernels for the CPU take
+                only `NDHWC`, except those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -158,12 +167,12 @@ class MaxPool3D(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone, but for those of oneDNN.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
+                    Kernels for the CPU take only `NDHWC`, except those of oneDNN.
 
         Returns:
             output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -173,7 +182,9 @@ class MaxPool3D(TensorOp[T]):
                 padding)`. The maxima, one for each window and channel.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize, strides)
+                >= -2**31 and most(ksize, strides) < 2**31`, `rank(input) == 5`,
+                `elements(input) > 0 or most(shape(input)) < 2**31`.
 
         Example:
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -187,7 +198,7 @@ class MaxPool3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, ksize, strides):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPool3D",
@@ -220,6 +231,21 @@ class MaxPool3D(TensorOp[T]):
 
 DEFAULTS = MaxPool3D.Options()
 MERGE = MaxPool3D.Options.merge
+
+
+def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(ksize) >= -2147483648
+            and min(strides) >= -2147483648
+            and max(ksize) < 2147483648
+            and max(strides) < 2147483648
+            and rank_of(input) == 5
+            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -257,11 +283,11 @@ def max_pool3d(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone, but for those of oneDNN.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`, except those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:
@@ -272,7 +298,9 @@ def max_pool3d(
             padding)`. The maxima, one for each window and channel.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize, strides) >=
+            -2**31 and most(ksize, strides) < 2**31`, `rank(input) == 5`,
+            `elements(input) > 0 or most(shape(input)) < 2**31`.
 
     Example:
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -285,7 +313,7 @@ def max_pool3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, ksize, strides):
             _result = execute(
                 context[CURRENT],
                 "MaxPool3D",

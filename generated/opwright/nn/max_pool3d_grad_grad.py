@@ -102,8 +102,8 @@ class MaxPool3DGradGrad(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
-                the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone.
+                the channels last, `NCDHW` after the batch. Kernels for the CPU take
+                only `NDHWC`.
         """
 
         __slots__ = ("data_format",)
@@ -165,12 +165,12 @@ class MaxPool3DGradGrad(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
-                    the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone.
+                    the axes: `NDHWC` has the channels last, `NCDHW` after the batch.
+                    Kernels for the CPU take only `NDHWC`.
 
         Returns:
             output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -280,11 +280,11 @@ def max_pool3d_grad_grad(
         strides: list(int). At least 5 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
-            axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone.
+            axes: `NDHWC` has the channels last, `NCDHW` after the batch. Kernels for
+            the CPU take only `NDHWC`.
         name: what the op is called in a graph.
 
     Returns:

@@ -88,6 +88,7 @@ class MaxPoolGrad(TensorOp[T]):
     """
 
     OP_NAME = "MaxPoolGrad"
+    REQUIRES = ("least(ksize) >= 1",)
     SHAPES = {
         "orig_input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "orig_output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding))",
@@ -102,12 +103,12 @@ class MaxPoolGrad(TensorOp[T]):
         """Optional attributes of MaxPoolGrad.
 
         Attributes:
-            explicit_paddings: list(int). What `EXPLICIT` pads in front of and behind
-                each axis, eight numbers in the order of `data_format`; 0 for the batch
-                and the channels. Empty for other paddings.
+            explicit_paddings: list(int). What `EXPLICIT` pads before and after each
+                axis, eight numbers in the order of `data_format`; 0 for the batch and
+                the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone.
+                the channels last, `NCHW` after the batch. Most kernels for the CPU take
+                only `NHWC`.
         """
 
         __slots__ = ("explicit_paddings", "data_format")
@@ -181,24 +182,23 @@ class MaxPoolGrad(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-                inside the input; `SAME` lets them stick out, so that a stride of s
-                leaves size / s of a size, rounded up; `EXPLICIT` pads as
+                inside the input; `SAME` lets them reach beyond it, so that a stride of
+                s makes a size n into n / s, rounded up; `EXPLICIT` pads as
                 `explicit_paddings` says.
             options: merged field by field; the last explicit one wins.
-                explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front
-                    of and behind each axis, eight numbers in the order of
-                    `data_format`; 0 for the batch and the channels. Empty for other
-                    paddings.
+                explicit_paddings: list(int). Default (). What `EXPLICIT` pads before
+                    and after each axis, eight numbers in the order of `data_format`; 0
+                    for the batch and the channels. Empty for other paddings.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. Most
+                    kernels for the CPU take only `NHWC`.
 
         Returns:
             output: `T`, `n h w c if data_format == "NHWC" else n c h w`. Gradients for
                 what MaxPool took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
         Example:
             >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -222,6 +222,7 @@ class MaxPoolGrad(TensorOp[T]):
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(TFloat32, orig_input, orig_output, grad)
                 )
+                and _holds(ksize)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -260,6 +261,14 @@ class MaxPoolGrad(TensorOp[T]):
 
 DEFAULTS = MaxPoolGrad.Options()
 MERGE = MaxPoolGrad.Options.merge
+
+
+def _holds(ksize: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return min(ksize) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -307,14 +316,15 @@ def max_pool_grad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID", "EXPLICIT". `VALID` keeps windows
-            inside the input; `SAME` lets them stick out, so that a stride of s leaves
-            size / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
-        explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front of and
-            behind each axis, eight numbers in the order of `data_format`; 0 for the
-            batch and the channels. Empty for other paddings.
+            inside the input; `SAME` lets them reach beyond it, so that a stride of s
+            makes a size n into n / s, rounded up; `EXPLICIT` pads as
+            `explicit_paddings` says.
+        explicit_paddings: list(int). Default (). What `EXPLICIT` pads before and after
+            each axis, eight numbers in the order of `data_format`; 0 for the batch and
+            the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
         name: what the op is called in a graph.
 
     Returns:
@@ -322,7 +332,7 @@ def max_pool_grad(
             MaxPool took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
     Example:
         >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -345,6 +355,7 @@ def max_pool_grad(
                 type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                 or fit_together(TFloat32, orig_input, orig_output, grad)
             )
+            and _holds(ksize)
         ):
             _result = execute(
                 context[CURRENT],

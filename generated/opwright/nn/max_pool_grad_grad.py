@@ -92,6 +92,7 @@ class MaxPoolGradGrad(TensorOp[T]):
     """
 
     OP_NAME = "MaxPoolGradGrad"
+    REQUIRES = ("least(ksize) >= 1",)
     SHAPES = {
         "orig_input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "orig_output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding))",
@@ -107,8 +108,8 @@ class MaxPoolGradGrad(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone.
+                the channels last, `NCHW` after the batch. Most kernels for the CPU take
+                only `NHWC`.
         """
 
         __slots__ = ("data_format",)
@@ -175,12 +176,12 @@ class MaxPoolGradGrad(TensorOp[T]):
                 each axis, in the order of `data_format`; 1 for the batch and the
                 channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. Most
+                    kernels for the CPU take only `NHWC`.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -189,7 +190,7 @@ class MaxPoolGradGrad(TensorOp[T]):
                 padding)`. Gradients for the gradients that MaxPoolGrad took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
         Example:
             >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -213,6 +214,7 @@ class MaxPoolGradGrad(TensorOp[T]):
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(None, orig_input, orig_output, grad)
                 )
+                and _holds(ksize)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -248,6 +250,14 @@ class MaxPoolGradGrad(TensorOp[T]):
 
 DEFAULTS = MaxPoolGradGrad.Options()
 MERGE = MaxPoolGradGrad.Options.merge
+
+
+def _holds(ksize: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return min(ksize) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -294,11 +304,11 @@ def max_pool_grad_grad(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis, in the order of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
         name: what the op is called in a graph.
 
     Returns:
@@ -308,7 +318,7 @@ def max_pool_grad_grad(
             for the gradients that MaxPoolGrad took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
     Example:
         >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -331,6 +341,7 @@ def max_pool_grad_grad(
                 type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                 or fit_together(None, orig_input, orig_output, grad)
             )
+            and _holds(ksize)
         ):
             _result = execute(
                 context[CURRENT],

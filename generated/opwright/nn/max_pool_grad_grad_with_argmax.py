@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -167,8 +170,8 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
             strides: list(int). At least 4 values. Steps from window to window along
                 each axis; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 include_batch_in_index: bool. Default False. Whether places count from
                     the start of the batch instead of their image.
@@ -198,9 +201,17 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(grad) is EagerTensor
-                    or type(grad) is int
-                    and 0 <= grad <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(grad) is EagerTensor
+                        or type(grad) is int
+                        and (
+                            0 <= grad <= 127
+                            or -2147483648 <= grad <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(grad) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, grad)
                 )
             ):
@@ -277,8 +288,8 @@ def max_pool_grad_grad_with_argmax(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         include_batch_in_index: bool. Default False. Whether places count from the start
             of the batch instead of their image.
         name: what the op is called in a graph.
@@ -307,9 +318,17 @@ def max_pool_grad_grad_with_argmax(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(grad) is EagerTensor
-                or type(grad) is int
-                and 0 <= grad <= 127
+                type(input) is EagerTensor
+                and (
+                    type(grad) is EagerTensor
+                    or type(grad) is int
+                    and (
+                        0 <= grad <= 127
+                        or -2147483648 <= grad <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(grad) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, grad)
             )
         ):

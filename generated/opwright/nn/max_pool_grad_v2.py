@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     fit_together,
     fits,
     graphs,
+    least_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -84,6 +85,7 @@ class MaxPoolGradV2(TensorOp[T]):
     """
 
     OP_NAME = "MaxPoolGradV2"
+    REQUIRES = ("least(ksize) >= 1",)
     SHAPES = {
         "orig_input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "orig_output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding))",
@@ -101,8 +103,8 @@ class MaxPoolGradV2(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
-                the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone.
+                the channels last, `NCHW` after the batch. Most kernels for the CPU take
+                only `NHWC`.
         """
 
         __slots__ = ("data_format",)
@@ -165,19 +167,19 @@ class MaxPoolGradV2(TensorOp[T]):
             strides: int32, `4`. Steps from window to window along each axis, in the
                 order of `data_format`; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
-                    axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone.
+                    axes: `NHWC` has the channels last, `NCHW` after the batch. Most
+                    kernels for the CPU take only `NHWC`.
 
         Returns:
             output: `T`, `n h w c if data_format == "NHWC" else n c h w`. Gradients for
                 what MaxPoolV2 took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
         Example:
             >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -213,6 +215,7 @@ class MaxPoolGradV2(TensorOp[T]):
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(TFloat32, orig_input, orig_output, grad)
                 )
+                and _holds(ksize)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -241,6 +244,14 @@ class MaxPoolGradV2(TensorOp[T]):
 
 DEFAULTS = MaxPoolGradV2.Options()
 MERGE = MaxPoolGradV2.Options.merge
+
+
+def _holds(ksize: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(ksize) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -283,11 +294,11 @@ def max_pool_grad_v2(
         strides: int32, `4`. Steps from window to window along each axis, in the order
             of `data_format`; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
-            `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            `NHWC` has the channels last, `NCHW` after the batch. Most kernels for the
+            CPU take only `NHWC`.
         name: what the op is called in a graph.
 
     Returns:
@@ -295,7 +306,7 @@ def max_pool_grad_v2(
             MaxPoolV2 took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
     Example:
         >>> image = np.float32([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -330,6 +341,7 @@ def max_pool_grad_v2(
                 type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                 or fit_together(TFloat32, orig_input, orig_output, grad)
             )
+            and _holds(ksize)
         ):
             _result = execute(
                 context[CURRENT],

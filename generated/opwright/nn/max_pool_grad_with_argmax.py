@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +17,19 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
+    is_batched,
+    least_of,
+    most_of,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +99,10 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
     """
 
     OP_NAME = "MaxPoolGradWithArgmax"
+    REQUIRES = (
+        "rank(input) == 4",
+        "batched(argmax, elements(input) // max(shape(input)[0], 1)) if include_batch_in_index else least(argmax) >= 0 and most(argmax) < elements(input) // max(shape(input)[0], 1)",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "grad": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c)",
@@ -166,8 +179,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
             strides: list(int). At least 4 values. Steps from window to window along
                 each axis; 1 for the batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 include_batch_in_index: bool. Default False. Whether places count from
                     the start of the batch instead of their image.
@@ -176,7 +189,10 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
             output: `T`, `n h w c`. Gradients for what MaxPoolWithArgmax took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) == 4`,
+                `batched(argmax, elements(input) // max(shape(input)[0], 1)) if
+                include_batch_in_index else least(argmax) >= 0 and most(argmax) <
+                elements(input) // max(shape(input)[0], 1)`.
 
         Example:
             >>> image = np.zeros([1, 2, 4, 1], np.float32)
@@ -197,11 +213,20 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(grad) is EagerTensor
-                    or type(grad) is int
-                    and 0 <= grad <= 127
+                    type(input) is EagerTensor
+                    and (
+                        type(grad) is EagerTensor
+                        or type(grad) is int
+                        and (
+                            0 <= grad <= 127
+                            or -2147483648 <= grad <= 2147483647
+                            and HOLDS_INT32[datatype_enum(input)]
+                        )
+                        or type(grad) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, grad)
                 )
+                and _holds(input, argmax, opts.include_batch_in_index)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -237,6 +262,19 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
 
 DEFAULTS = MaxPoolGradWithArgmax.Options()
 MERGE = MaxPoolGradWithArgmax.Options.merge
+
+
+def _holds(input: object, argmax: object, include_batch_in_index: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(input) == 4 and (
+            is_batched(argmax, elements_of(input) // max(sizes_of(input)[0], 1))
+            if include_batch_in_index
+            else least_of(argmax) >= 0
+            and most_of(argmax) < elements_of(input) // max(sizes_of(input)[0], 1)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -277,8 +315,8 @@ def max_pool_grad_with_argmax(
         strides: list(int). At least 4 values. Steps from window to window along each
             axis; 1 for the batch and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         include_batch_in_index: bool. Default False. Whether places count from the start
             of the batch instead of their image.
         name: what the op is called in a graph.
@@ -287,7 +325,10 @@ def max_pool_grad_with_argmax(
         output: `T`, `n h w c`. Gradients for what MaxPoolWithArgmax took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) == 4`,
+            `batched(argmax, elements(input) // max(shape(input)[0], 1)) if
+            include_batch_in_index else least(argmax) >= 0 and most(argmax) <
+            elements(input) // max(shape(input)[0], 1)`.
 
     Example:
         >>> image = np.zeros([1, 2, 4, 1], np.float32)
@@ -307,11 +348,20 @@ def max_pool_grad_with_argmax(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(grad) is EagerTensor
-                or type(grad) is int
-                and 0 <= grad <= 127
+                type(input) is EagerTensor
+                and (
+                    type(grad) is EagerTensor
+                    or type(grad) is int
+                    and (
+                        0 <= grad <= 127
+                        or -2147483648 <= grad <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                    )
+                    or type(grad) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, grad)
             )
+            and _holds(input, argmax, include_batch_in_index)
         ):
             _result = execute(
                 context[CURRENT],

@@ -73,7 +73,7 @@ class MaxPoolV2(TensorOp[T]):
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPool also knows explicit paddings.
+    channels. MaxPool also supports explicit paddings.
 
     Gradient: registered.
 
@@ -110,9 +110,9 @@ class MaxPoolV2(TensorOp[T]):
 
         Attributes:
             data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Order of the
-                axes: `NHWC` has the channels last, `NCHW` behind the batch;
+                axes: `NHWC` has the channels last, `NCHW` after the batch;
                 `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
-                Kernels for the CPU take `NHWC` alone.
+                Kernels for the CPU take only `NHWC`.
         """
 
         __slots__ = ("data_format",)
@@ -160,7 +160,7 @@ class MaxPoolV2(TensorOp[T]):
 
         Windows along the batch are refused. On the CPU a window along the channels
         works if it is along them alone, its stride is as large as the window, and that
-        divides the channels. MaxPool also knows explicit paddings.
+        divides the channels. MaxPool also supports explicit paddings.
 
         Gradient: registered.
 
@@ -175,13 +175,13 @@ class MaxPoolV2(TensorOp[T]):
             strides: int32, `4`. Steps from window to window along each axis, in the
                 order of `data_format`; 1 for the batch.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out, so that a stride of s leaves size / s
-                of a size, rounded up.
+                input; `SAME` lets them reach beyond it, so that a stride of s makes a
+                size n into n / s, rounded up.
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default
                     "NHWC". Order of the axes: `NHWC` has the channels last, `NCHW`
-                    behind the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
-                    4, the last axis. Kernels for the CPU take `NHWC` alone.
+                    after the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
+                    4, the last axis. Kernels for the CPU take only `NHWC`.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -272,7 +272,7 @@ def max_pool_v2(
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
-    channels. MaxPool also knows explicit paddings.
+    channels. MaxPool also supports explicit paddings.
 
     Gradient: registered.
 
@@ -286,12 +286,12 @@ def max_pool_v2(
         strides: int32, `4`. Steps from window to window along each axis, in the order
             of `data_format`; 1 for the batch.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out, so that a stride of s leaves size / s of a size,
-            rounded up.
+            `SAME` lets them reach beyond it, so that a stride of s makes a size n into
+            n / s, rounded up.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
-            of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
+            of the axes: `NHWC` has the channels last, `NCHW` after the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels
-            for the CPU take `NHWC` alone.
+            for the CPU take only `NHWC`.
         name: what the op is called in a graph.
 
     Returns:

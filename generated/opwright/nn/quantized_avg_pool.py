@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -63,10 +66,10 @@ class QuantizedAvgPool(Op, Generic[T]):
       output[n, i, j, c] = mean of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    on the integers themselves, rounded, so that the range stays what it was. Where
-    windows stick out, with `SAME`, what is outside does not count. Channels come last.
-    A window along the batch is refused, one along the channels gives empty tensors.
-    AvgPool does it for floats.
+    on the integers themselves, rounded, so that the range stays what it was. With
+    `SAME`, windows may reach beyond the image; places outside it do not count. Channels
+    come last. A window along the batch is refused, one along the channels gives empty
+    tensors. AvgPool does it for floats.
 
     Gradient: none registered.
 
@@ -87,6 +90,12 @@ class QuantizedAvgPool(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedAvgPool"
+    REQUIRES = (
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+        "len(ksize) == 4",
+        "len(strides) == 4",
+        "elements(min_input, max_input) == 1",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "min_input": "()",
@@ -123,10 +132,10 @@ class QuantizedAvgPool(Op, Generic[T]):
           output[n, i, j, c] = mean of input[n, s[1] * i + di, s[2] * j + dj, c]
                                over di < ksize[1], dj < ksize[2], with s = strides
 
-        on the integers themselves, rounded, so that the range stays what it was. Where
-        windows stick out, with `SAME`, what is outside does not count. Channels come
-        last. A window along the batch is refused, one along the channels gives empty
-        tensors. AvgPool does it for floats.
+        on the integers themselves, rounded, so that the range stays what it was. With
+        `SAME`, windows may reach beyond the image; places outside it do not count.
+        Channels come last. A window along the batch is refused, one along the channels
+        gives empty tensors. AvgPool does it for floats.
 
         Gradient: none registered.
 
@@ -144,7 +153,7 @@ class QuantizedAvgPool(Op, Generic[T]):
             strides: list(int). Steps from window to window along each axis; 1 for the
                 batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out.
+                input; `SAME` lets them reach beyond it.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -153,7 +162,9 @@ class QuantizedAvgPool(Op, Generic[T]):
             max_output: float32, `scalar`. What `max_input` is, passed on.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
+                `len(strides) == 4`, `elements(min_input, max_input) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -167,7 +178,11 @@ class QuantizedAvgPool(Op, Generic[T]):
         op: QuantizedAvgPool[U] = new(QuantizedAvgPool)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, min_input, max_input, ksize, strides)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedAvgPool",
@@ -193,6 +208,26 @@ class QuantizedAvgPool(Op, Generic[T]):
         )
 
 
+def _holds(
+    input: object,
+    min_input: object,
+    max_input: object,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            and len(ksize) == 4
+            and len(strides) == 4
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def quantized_avg_pool(
     input: Operand[U],
@@ -210,10 +245,10 @@ def quantized_avg_pool(
       output[n, i, j, c] = mean of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    on the integers themselves, rounded, so that the range stays what it was. Where
-    windows stick out, with `SAME`, what is outside does not count. Channels come last.
-    A window along the batch is refused, one along the channels gives empty tensors.
-    AvgPool does it for floats.
+    on the integers themselves, rounded, so that the range stays what it was. With
+    `SAME`, windows may reach beyond the image; places outside it do not count. Channels
+    come last. A window along the batch is refused, one along the channels gives empty
+    tensors. AvgPool does it for floats.
 
     Gradient: none registered.
 
@@ -230,7 +265,7 @@ def quantized_avg_pool(
         strides: list(int). Steps from window to window along each axis; 1 for the batch
             and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out.
+            `SAME` lets them reach beyond it.
         name: what the op is called in a graph.
 
     Returns:
@@ -240,7 +275,9 @@ def quantized_avg_pool(
         max_output: float32, `scalar`. What `max_input` is, passed on.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
+            `len(strides) == 4`, `elements(min_input, max_input) == 1`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -254,7 +291,11 @@ def quantized_avg_pool(
     fast_path_error = None
     _result: QuantizedAvgPoolOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, min_input, max_input, ksize, strides)
+        ):
             _result = QuantizedAvgPoolOutputs._make(
                 execute(
                     context[CURRENT],

@@ -21,6 +21,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -78,12 +80,12 @@ class QuantizedConv2D(Op, Generic[OutType]):
       y = conv(x, w)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
-    A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number 0
-    must be among those that can be told, or the border of `SAME` is off a little.
-    Dilations other than 1, strides of rows and columns that differ, and bounds of
-    ranges that are no scalars are refused on the CPU.
+    A quint8 i stands for min_input + i * (max_input - min_input) / 255. An integer must
+    stand for exactly 0, or the border of `SAME` is slightly wrong. Dilations other than
+    1, strides of rows and columns that differ, and bounds of ranges that are no scalars
+    are refused on the CPU.
 
     Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
     QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
@@ -121,6 +123,10 @@ class QuantizedConv2D(Op, Generic[OutType]):
     """
 
     OP_NAME = "QuantizedConv2D"
+    REQUIRES = (
+        "rank(input, filter) == 4",
+        "shape(filter)[3] > 0",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c, k)",
@@ -221,12 +227,12 @@ class QuantizedConv2D(Op, Generic[OutType]):
           y = conv(x, w)
 
         where conv is what Conv2D computes, with channels last. Products are added up in
-        32 bits, and the range that comes out tells what they stand for.
+        32 bits, and the output range says what they stand for.
 
-        A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number
-        0 must be among those that can be told, or the border of `SAME` is off a little.
-        Dilations other than 1, strides of rows and columns that differ, and bounds of
-        ranges that are no scalars are refused on the CPU.
+        A quint8 i stands for min_input + i * (max_input - min_input) / 255. An integer
+        must stand for exactly 0, or the border of `SAME` is slightly wrong. Dilations
+        other than 1, strides of rows and columns that differ, and bounds of ranges that
+        are no scalars are refused on the CPU.
 
         Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
         QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
@@ -256,7 +262,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
             strides: list(int). Steps of the filter along each axis; 1 for the batch and
                 the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` lets it stick out, over places that count as 0.
+                input; `SAME` lets it reach beyond the input, where values count as 0.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis; 1 for the batch and the channels.
@@ -273,7 +279,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
                 `output` stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(input, filter) == 4`, `shape(filter)[3] > 0`.
 
         Example:
             >>> bytes = np.array([[0, 85], [170, 255]], np.uint8).reshape(1, 2, 2, 1)
@@ -290,7 +297,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, filter):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedConv2D",
@@ -328,6 +335,14 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
 DEFAULTS = QuantizedConv2D.Options()
 MERGE = QuantizedConv2D.Options.merge
+
+
+def _holds(input: object, filter: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(input) == 4 and rank_of(filter) == 4 and sizes_of(filter)[3] > 0
+    except Exception:
+        return False
 
 
 @overload
@@ -387,12 +402,12 @@ def quantized_conv2d(
       y = conv(x, w)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
-    A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number 0
-    must be among those that can be told, or the border of `SAME` is off a little.
-    Dilations other than 1, strides of rows and columns that differ, and bounds of
-    ranges that are no scalars are refused on the CPU.
+    A quint8 i stands for min_input + i * (max_input - min_input) / 255. An integer must
+    stand for exactly 0, or the border of `SAME` is slightly wrong. Dilations other than
+    1, strides of rows and columns that differ, and bounds of ranges that are no scalars
+    are refused on the CPU.
 
     Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
     QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
@@ -422,7 +437,7 @@ def quantized_conv2d(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
@@ -439,7 +454,8 @@ def quantized_conv2d(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `shape(filter)[3] > 0`.
 
     Example:
         >>> bytes = np.array([[0, 85], [170, 255]], np.uint8).reshape(1, 2, 2, 1)
@@ -455,7 +471,7 @@ def quantized_conv2d(
     fast_path_error = None
     _result: QuantizedConv2DOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, filter):
             _result = QuantizedConv2DOutputs._make(
                 execute(
                     context[CURRENT],

@@ -87,7 +87,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
       y = max(conv(x, w) + bias + summand, 0)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
@@ -149,8 +149,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         Attributes:
             dilations: list(int). Distances between the filter's elements along each
                 axis; 1 for the batch and the channels.
-            padding_list: list(int). How many zeros to put in front of and behind each
-                axis, in place of what `padding` says; empty, or eight numbers, as graph
+            padding_list: list(int). How many zeros to add before and after each axis,
+                in place of what `padding` says; empty, or eight numbers, as graph
                 rewriting fills them in.
         """
 
@@ -239,7 +239,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
           y = max(conv(x, w) + bias + summand, 0)
 
         where conv is what Conv2D computes, with channels last. Products are added up in
-        32 bits, and the range that comes out tells what they stand for.
+        32 bits, and the output range says what they stand for.
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
@@ -272,13 +272,13 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
             strides: list(int). Steps of the filter along each axis; 1 for the batch and
                 the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` lets it stick out, over places that count as 0.
+                input; `SAME` lets it reach beyond the input, where values count as 0.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis; 1 for the batch and the channels.
-                padding_list: list(int). Default (). How many zeros to put in front of
-                    and behind each axis, in place of what `padding` says; empty, or
-                    eight numbers, as graph rewriting fills them in.
+                padding_list: list(int). Default (). How many zeros to add before and
+                    after each axis, in place of what `padding` says; empty, or eight
+                    numbers, as graph rewriting fills them in.
             out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
                 qint32. Dtype of the integers that come out.
 
@@ -431,7 +431,7 @@ def quantized_conv2d_with_bias_sum_and_relu(
       y = max(conv(x, w) + bias + summand, 0)
 
     where conv is what Conv2D computes, with channels last. Products are added up in 32
-    bits, and the range that comes out tells what they stand for.
+    bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
@@ -464,12 +464,12 @@ def quantized_conv2d_with_bias_sum_and_relu(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.
             Dtype of the integers that come out.
         name: what the op is called in a graph.

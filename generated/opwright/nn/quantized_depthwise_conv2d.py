@@ -82,7 +82,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
       y = conv(x, w)
 
     where conv is what DepthwiseConv2dNative computes, with channels last. Products are
-    added up in 32 bits, and the range that comes out tells what they stand for.
+    added up in 32 bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -218,7 +218,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
           y = conv(x, w)
 
         where conv is what DepthwiseConv2dNative computes, with channels last. Products
-        are added up in 32 bits, and the range that comes out tells what they stand for.
+        are added up in 32 bits, and the output range says what they stand for.
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -246,7 +246,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
             strides: list(int). Steps of the filter along each axis; 1 for the batch and
                 the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` lets it stick out, over places that count as 0.
+                input; `SAME` lets it reach beyond the input, where values count as 0.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis; 1 for the batch and the channels.
@@ -377,7 +377,7 @@ def quantized_depthwise_conv2d(
       y = conv(x, w)
 
     where conv is what DepthwiseConv2dNative computes, with channels last. Products are
-    added up in 32 bits, and the range that comes out tells what they stand for.
+    added up in 32 bits, and the output range says what they stand for.
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
@@ -405,7 +405,7 @@ def quantized_depthwise_conv2d(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default qint32.

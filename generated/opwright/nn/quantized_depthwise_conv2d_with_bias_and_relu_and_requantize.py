@@ -163,8 +163,8 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         Attributes:
             dilations: list(int). Distances between the filter's elements along each
                 axis; 1 for the batch and the channels.
-            padding_list: list(int). How many zeros to put in front of and behind each
-                axis, in place of what `padding` says; empty, or eight numbers, as graph
+            padding_list: list(int). How many zeros to add before and after each axis,
+                in place of what `padding` says; empty, or eight numbers, as graph
                 rewriting fills them in.
         """
 
@@ -292,13 +292,13 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
             strides: list(int). Steps of the filter along each axis; 1 for the batch and
                 the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-                input; `SAME` lets it stick out, over places that count as 0.
+                input; `SAME` lets it reach beyond the input, where values count as 0.
             options: merged field by field; the last explicit one wins.
                 dilations: list(int). Default (1, 1, 1, 1). Distances between the
                     filter's elements along each axis; 1 for the batch and the channels.
-                padding_list: list(int). Default (). How many zeros to put in front of
-                    and behind each axis, in place of what `padding` says; empty, or
-                    eight numbers, as graph rewriting fills them in.
+                padding_list: list(int). Default (). How many zeros to add before and
+                    after each axis, in place of what `padding` says; empty, or eight
+                    numbers, as graph rewriting fills them in.
             out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
                 quint8. Dtype of the integers that come out.
 
@@ -495,12 +495,12 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
         strides: list(int). Steps of the filter along each axis; 1 for the batch and the
             channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps the filter inside the
-            input; `SAME` lets it stick out, over places that count as 0.
+            input; `SAME` lets it reach beyond the input, where values count as 0.
         dilations: list(int). Default (1, 1, 1, 1). Distances between the filter's
             elements along each axis; 1 for the batch and the channels.
-        padding_list: list(int). Default (). How many zeros to put in front of and
-            behind each axis, in place of what `padding` says; empty, or eight numbers,
-            as graph rewriting fills them in.
+        padding_list: list(int). Default (). How many zeros to add before and after each
+            axis, in place of what `padding` says; empty, or eight numbers, as graph
+            rewriting fills them in.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the integers that come out.
         name: what the op is called in a graph.

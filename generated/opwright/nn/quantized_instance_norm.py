@@ -18,9 +18,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -97,6 +99,11 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedInstanceNorm"
+    REQUIRES = (
+        "rank(x) == 4",
+        "elements(x) > 0",
+        "elements(x_min, x_max) == 1",
+    )
     SHAPES = {
         "x": "(n, h, w, c)",
         "x_min": "()",
@@ -229,7 +236,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
                 for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(x) == 4`,
+                `elements(x) > 0`, `elements(x_min, x_max) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)
@@ -243,7 +251,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, x_min, x_max):
                 op.y, op.y_min, op.y_max = execute(
                     context[CURRENT],
                     "QuantizedInstanceNorm",
@@ -281,6 +289,19 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
 DEFAULTS = QuantizedInstanceNorm.Options()
 MERGE = QuantizedInstanceNorm.Options.merge
+
+
+def _holds(x: object, x_min: object, x_max: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(x) == 4
+            and elements_of(x) > 0
+            and elements_of(x_min) == 1
+            and elements_of(x_max) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -334,7 +355,8 @@ def quantized_instance_norm(
         y_max: float32, `scalar`. The number that the highest integer of `y` stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(x) == 4`,
+            `elements(x) > 0`, `elements(x_min, x_max) == 1`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)
@@ -347,7 +369,7 @@ def quantized_instance_norm(
     fast_path_error = None
     _result: QuantizedInstanceNormOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, x_min, x_max):
             _result = QuantizedInstanceNormOutputs._make(
                 execute(
                     context[CURRENT],

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -86,6 +89,12 @@ class QuantizedMaxPool(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedMaxPool"
+    REQUIRES = (
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+        "len(ksize) == 4",
+        "len(strides) == 4",
+        "elements(min_input, max_input) == 1",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "min_input": "()",
@@ -142,7 +151,7 @@ class QuantizedMaxPool(Op, Generic[T]):
             strides: list(int). Steps from window to window along each axis; 1 for the
                 batch and the channels.
             padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the
-                input; `SAME` lets them stick out.
+                input; `SAME` lets them reach beyond it.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -151,7 +160,9 @@ class QuantizedMaxPool(Op, Generic[T]):
             max_output: float32, `scalar`. What `max_input` is, passed on.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
+                `len(strides) == 4`, `elements(min_input, max_input) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -165,7 +176,11 @@ class QuantizedMaxPool(Op, Generic[T]):
         op: QuantizedMaxPool[U] = new(QuantizedMaxPool)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, min_input, max_input, ksize, strides)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedMaxPool",
@@ -189,6 +204,26 @@ class QuantizedMaxPool(Op, Generic[T]):
             {"ksize": ksize, "strides": strides, "padding": padding},
             fast_path_error,
         )
+
+
+def _holds(
+    input: object,
+    min_input: object,
+    max_input: object,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            and len(ksize) == 4
+            and len(strides) == 4
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -227,7 +262,7 @@ def quantized_max_pool(
         strides: list(int). Steps from window to window along each axis; 1 for the batch
             and the channels.
         padding: string, one of "SAME", "VALID". `VALID` keeps windows inside the input;
-            `SAME` lets them stick out.
+            `SAME` lets them reach beyond it.
         name: what the op is called in a graph.
 
     Returns:
@@ -237,7 +272,9 @@ def quantized_max_pool(
         max_output: float32, `scalar`. What `max_input` is, passed on.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
+            `len(strides) == 4`, `elements(min_input, max_input) == 1`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -251,7 +288,11 @@ def quantized_max_pool(
     fast_path_error = None
     _result: QuantizedMaxPoolOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, min_input, max_input, ksize, strides)
+        ):
             _result = QuantizedMaxPoolOutputs._make(
                 execute(
                     context[CURRENT],

@@ -150,7 +150,7 @@ class QuantizedRelu(Op, Generic[OutType]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `Tinput`, `*x`. Integers in front of the activation.
+            features: `Tinput`, `*x`. Inputs of the activation, as integers.
             min_features: float32, `scalar`. The number that the lowest integer of
                 `features` stands for.
             max_features: float32, `scalar`. The number that the highest integer of
@@ -246,7 +246,7 @@ def quantized_relu(
     `QuantizedRelu.create` in the current scope.
 
     Args:
-        features: `Tinput`, `*x`. Integers in front of the activation.
+        features: `Tinput`, `*x`. Inputs of the activation, as integers.
         min_features: float32, `scalar`. The number that the lowest integer of
             `features` stands for.
         max_features: float32, `scalar`. The number that the highest integer of

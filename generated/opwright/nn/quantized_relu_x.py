@@ -153,7 +153,7 @@ class QuantizedReluX(Op, Generic[OutType]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `Tinput`, `*x`. Integers in front of the activation.
+            features: `Tinput`, `*x`. Inputs of the activation, as integers.
             max_value: float32, `scalar`. Upper bound, as a number.
             min_features: float32, `scalar`. The number that the lowest integer of
                 `features` stands for.
@@ -252,7 +252,7 @@ def quantized_relu_x(
     `QuantizedReluX.create` in the current scope.
 
     Args:
-        features: `Tinput`, `*x`. Integers in front of the activation.
+        features: `Tinput`, `*x`. Inputs of the activation, as integers.
         max_value: float32, `scalar`. Upper bound, as a number.
         min_features: float32, `scalar`. The number that the lowest integer of
             `features` stands for.

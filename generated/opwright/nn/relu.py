@@ -96,7 +96,7 @@ class Relu(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
 
         Returns:
             activations: `T`, `*x`. `features`, with 0 for what is below 0.
@@ -142,7 +142,7 @@ def relu(
     `Relu.create` in the current scope.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         name: what the op is called in a graph.
 
     Returns:

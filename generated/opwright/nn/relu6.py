@@ -88,7 +88,7 @@ class Relu6(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
 
         Returns:
             activations: `T`, `*x`. `features`, no less than 0 and no more than 6.
@@ -130,7 +130,7 @@ def relu6(
     `Relu6.create` in the current scope.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         name: what the op is called in a graph.
 
     Returns:

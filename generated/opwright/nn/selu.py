@@ -91,7 +91,7 @@ class Selu(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
 
         Returns:
             activations: `T`, `*x`. Scaled activations, all above -1.7581.
@@ -135,7 +135,7 @@ def selu(
     `Selu.create` in the current scope.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         name: what the op is called in a graph.
 
     Returns:

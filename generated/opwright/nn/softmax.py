@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -64,6 +67,7 @@ class Softmax(TensorOp[T]):
     """
 
     OP_NAME = "Softmax"
+    REQUIRES = ("elements(logits) > 0 or most(shape(logits)) < 2**31",)
     SHAPES = {
         "logits": "where((*x,), len(x) >= 1)",
         "softmax": "(*x,)",
@@ -107,7 +111,8 @@ class Softmax(TensorOp[T]):
             softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(logits) > 0 or most(shape(logits)) < 2**31`.
 
         Example:
             >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
@@ -119,12 +124,20 @@ class Softmax(TensorOp[T]):
         op: Softmax[U] = new(Softmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(logits):
                 op.softmax = execute(context[CURRENT], "Softmax", None, logits)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (logits,), {}, fast_path_error)
+
+
+def _holds(logits: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(logits) > 0 or most_of(sizes_of(logits)) < 2147483648
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -158,7 +171,8 @@ def softmax(
         softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(logits) > 0 or most(shape(logits)) < 2**31`.
 
     Example:
         >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
@@ -170,7 +184,7 @@ def softmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(logits):
             _result = execute(context[CURRENT], "Softmax", name, logits)
             return _result
     except Exception as error:

@@ -86,7 +86,7 @@ class Softsign(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            features: `T`, `*x`. Numbers in front of the activation, of any shape.
+            features: `T`, `*x`. Inputs of the activation, of any shape.
 
         Returns:
             activations: `T`, `*x`. Numbers between -1 and 1, with the sign of
@@ -128,7 +128,7 @@ def softsign(
     `Softsign.create` in the current scope.
 
     Args:
-        features: `T`, `*x`. Numbers in front of the activation, of any shape.
+        features: `T`, `*x`. Inputs of the activation, of any shape.
         name: what the op is called in a graph.
 
     Returns:

@@ -43,7 +43,7 @@ class TopKWithUnique(Op):
     """Finds the largest elements of each row on TPUs, slightly changed.
 
     It is TopKUnique of what MakeUnique gives: the lowest bits of each number are
-    replaced by its position, so that equal numbers are told apart and positions come
+    replaced by its position, so that equal numbers become distinct and positions come
     for free. What is found is therefore close to the element, not equal to it. A nan is
     never found, and subnormal numbers count as 0. Time grows with `k` times the size of
     a row.
@@ -92,7 +92,7 @@ class TopKWithUnique(Op):
         """Finds the largest elements of each row on TPUs, slightly changed.
 
         It is TopKUnique of what MakeUnique gives: the lowest bits of each number are
-        replaced by its position, so that equal numbers are told apart and positions
+        replaced by its position, so that equal numbers become distinct and positions
         come for free. What is found is therefore close to the element, not equal to it.
         A nan is never found, and subnormal numbers count as 0. Time grows with `k`
         times the size of a row.
@@ -149,7 +149,7 @@ def top_k_with_unique(
     """Finds the largest elements of each row on TPUs, slightly changed.
 
     It is TopKUnique of what MakeUnique gives: the lowest bits of each number are
-    replaced by its position, so that equal numbers are told apart and positions come
+    replaced by its position, so that equal numbers become distinct and positions come
     for free. What is found is therefore close to the element, not equal to it. A nan is
     never found, and subnormal numbers count as 0. Time grows with `k` times the size of
     a row.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,8 +21,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -123,6 +127,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolution"
+    REQUIRES = ("elements(rhs) > 0",)
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -145,7 +150,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
             window_strides: list(int). Steps of the filter along each axis in space;
                 empty for 1.
             explicit_padding: list(int). Two numbers for each axis in space: how much to
-                pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+                pad before and after. Empty unless `padding` is `EXPLICIT`.
             lhs_dilation: list(int). Distances at which elements of `lhs` are put, with
                 zeros between, along each axis in space; empty for 1.
             rhs_dilation: list(int). Distances between the filter's elements along each
@@ -327,8 +332,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                 window_strides: list(int). Default (). Steps of the filter along each
                     axis in space; empty for 1.
                 explicit_padding: list(int). Default (). Two numbers for each axis in
-                    space: how much to pad in front and behind. Empty unless `padding`
-                    is `EXPLICIT`.
+                    space: how much to pad before and after. Empty unless `padding` is
+                    `EXPLICIT`.
                 lhs_dilation: list(int). Default (). Distances at which elements of
                     `lhs` are put, with zeros between, along each axis in space; empty
                     for 1.
@@ -353,7 +358,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                 "" else _ _ dims(len(x))`. The outcome, as integers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
 
         Example:
             >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -392,11 +397,20 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (
-                    type(lhs) is type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and 0 <= rhs <= 127
+                    type(lhs) is EagerTensor
+                    and (
+                        type(rhs) is EagerTensor
+                        or type(rhs) is int
+                        and (
+                            0 <= rhs <= 127
+                            or -2147483648 <= rhs <= 2147483647
+                            and HOLDS_INT32[datatype_enum(lhs)]
+                        )
+                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                    )
                     or fit_pair(None, lhs, rhs)
                 )
+                and _holds(rhs)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -490,6 +504,14 @@ DEFAULTS = UniformQuantizedConvolution.Options()
 MERGE = UniformQuantizedConvolution.Options.merge
 
 
+def _holds(rhs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(rhs) > 0
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def uniform_quantized_convolution(
     lhs: Operand[Uin],
@@ -573,7 +595,7 @@ def uniform_quantized_convolution(
         window_strides: list(int). Default (). Steps of the filter along each axis in
             space; empty for 1.
         explicit_padding: list(int). Default (). Two numbers for each axis in space: how
-            much to pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+            much to pad before and after. Empty unless `padding` is `EXPLICIT`.
         lhs_dilation: list(int). Default (). Distances at which elements of `lhs` are
             put, with zeros between, along each axis in space; empty for 1.
         rhs_dilation: list(int). Default (). Distances between the filter's elements
@@ -598,7 +620,7 @@ def uniform_quantized_convolution(
             else _ _ dims(len(x))`. The outcome, as integers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
 
     Example:
         >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -636,11 +658,20 @@ def uniform_quantized_convolution(
                 or fits(TInt32, output_zero_points)
             )
             and (
-                type(lhs) is type(rhs) is EagerTensor
-                or type(rhs) is int
-                and 0 <= rhs <= 127
+                type(lhs) is EagerTensor
+                and (
+                    type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and (
+                        0 <= rhs <= 127
+                        or -2147483648 <= rhs <= 2147483647
+                        and HOLDS_INT32[datatype_enum(lhs)]
+                    )
+                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                )
                 or fit_pair(None, lhs, rhs)
             )
+            and _holds(rhs)
         ):
             _result = execute(
                 context[CURRENT],

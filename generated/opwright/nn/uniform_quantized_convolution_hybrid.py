@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -111,6 +112,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolutionHybrid"
+    REQUIRES = ("elements(rhs) > 0",)
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -129,7 +131,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
             window_strides: list(int). Steps of the filter along each axis in space;
                 empty for 1.
             explicit_padding: list(int). Two numbers for each axis in space: how much to
-                pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+                pad before and after. Empty unless `padding` is `EXPLICIT`.
             lhs_dilation: list(int). Distances at which elements of `lhs` are put, with
                 zeros between, along each axis in space; empty for 1.
             rhs_dilation: list(int). Distances between the filter's elements along each
@@ -272,8 +274,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                 window_strides: list(int). Default (). Steps of the filter along each
                     axis in space; empty for 1.
                 explicit_padding: list(int). Default (). Two numbers for each axis in
-                    space: how much to pad in front and behind. Empty unless `padding`
-                    is `EXPLICIT`.
+                    space: how much to pad before and after. Empty unless `padding` is
+                    `EXPLICIT`.
                 lhs_dilation: list(int). Default (). Distances at which elements of
                     `lhs` are put, with zeros between, along each axis in space; empty
                     for 1.
@@ -294,7 +296,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                 "" else _ _ dims(len(x))`. The outcome, as floats.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
 
         Example:
             >>> lhs = np.float32([[[1, 2, 3]]])
@@ -322,6 +324,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                     and -2147483648 <= rhs_zero_points <= 2147483647
                     or fits(TInt32, rhs_zero_points)
                 )
+                and _holds(rhs)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -384,6 +387,14 @@ DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 
 
+def _holds(rhs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(rhs) > 0
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def uniform_quantized_convolution_hybrid(
     lhs: Operand[Ulhs],
@@ -443,7 +454,7 @@ def uniform_quantized_convolution_hybrid(
         window_strides: list(int). Default (). Steps of the filter along each axis in
             space; empty for 1.
         explicit_padding: list(int). Default (). Two numbers for each axis in space: how
-            much to pad in front and behind. Empty unless `padding` is `EXPLICIT`.
+            much to pad before and after. Empty unless `padding` is `EXPLICIT`.
         lhs_dilation: list(int). Default (). Distances at which elements of `lhs` are
             put, with zeros between, along each axis in space; empty for 1.
         rhs_dilation: list(int). Default (). Distances between the filter's elements
@@ -464,7 +475,7 @@ def uniform_quantized_convolution_hybrid(
             else _ _ dims(len(x))`. The outcome, as floats.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
 
     Example:
         >>> lhs = np.float32([[[1, 2, 3]]])
@@ -489,6 +500,7 @@ def uniform_quantized_convolution_hybrid(
                 and -2147483648 <= rhs_zero_points <= 2147483647
                 or fits(TInt32, rhs_zero_points)
             )
+            and _holds(rhs)
         ):
             _result = execute(
                 context[CURRENT],

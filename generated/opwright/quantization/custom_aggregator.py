@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -51,8 +52,8 @@ class CustomAggregatorOutputs(NamedTuple):
 class CustomAggregator(Op):
     """Passes a tensor on, and measures it for quantization.
 
-    The quantizer puts it where it wants to know ranges, and runs the model on samples.
-    It measures the least and the largest element and, where bins are asked for, a
+    The quantizer inserts it where it needs ranges, and runs the model on samples. It
+    measures the least and the largest element and, where bins are requested, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
     Gradient: none registered.
@@ -71,6 +72,10 @@ class CustomAggregator(Op):
     """
 
     OP_NAME = "CustomAggregator"
+    REQUIRES = (
+        "num_bins >= 0",
+        'memory("int64", num_bins)',
+    )
     SHAPES = {
         "input": "(*x,)",
         "output": "(*x,)",
@@ -155,10 +160,9 @@ class CustomAggregator(Op):
     ) -> CustomAggregator:
         """Passes a tensor on, and measures it for quantization.
 
-        The quantizer puts it where it wants to know ranges, and runs the model on
-        samples. It measures the least and the largest element and, where bins are asked
-        for, a histogram. CalibrationStatisticsSaver collects the outputs over all
-        samples.
+        The quantizer inserts it where it needs ranges, and runs the model on samples.
+        It measures the least and the largest element and, where bins are requested, a
+        histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
         Gradient: none registered.
 
@@ -187,7 +191,8 @@ class CustomAggregator(Op):
                 bins.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_bins >= 0`,
+                `memory("int64", num_bins)`.
 
         Example:
             >>> seen = custom_aggregator([1.0, 5.0, 3.0], "layer1", calibration_method=1)
@@ -200,7 +205,7 @@ class CustomAggregator(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.num_bins):
                 op.output, op.min, op.max, op.histogram = execute(
                     context[CURRENT],
                     "CustomAggregator",
@@ -238,6 +243,14 @@ DEFAULTS = CustomAggregator.Options()
 MERGE = CustomAggregator.Options.merge
 
 
+def _holds(num_bins: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_bins >= 0 and has_room("int64", num_bins)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def custom_aggregator(
     input: Operand[TFloat32],
@@ -252,8 +265,8 @@ def custom_aggregator(
 ) -> CustomAggregatorOutputs:
     """Passes a tensor on, and measures it for quantization.
 
-    The quantizer puts it where it wants to know ranges, and runs the model on samples.
-    It measures the least and the largest element and, where bins are asked for, a
+    The quantizer inserts it where it needs ranges, and runs the model on samples. It
+    measures the least and the largest element and, where bins are requested, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
     Gradient: none registered.
@@ -282,7 +295,8 @@ def custom_aggregator(
             bins from `min` to `max`, whatever the method; nothing without bins.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_bins >= 0`,
+            `memory("int64", num_bins)`.
 
     Example:
         >>> seen = custom_aggregator([1.0, 5.0, 3.0], "layer1", calibration_method=1)
@@ -294,7 +308,7 @@ def custom_aggregator(
     fast_path_error = None
     _result: CustomAggregatorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(num_bins):
             _result = CustomAggregatorOutputs._make(
                 execute(
                     context[CURRENT],

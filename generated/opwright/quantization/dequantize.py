@@ -91,6 +91,7 @@ class Dequantize(TensorOp[Dtype]):
     """
 
     OP_NAME = "Dequantize"
+    REQUIRES = ("-2**31 <= axis < 2**31",)
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
         "min_range": "() if axis == -1 else (x[axis],)",
@@ -220,7 +221,8 @@ class Dequantize(TensorOp[Dtype]):
             output: `dtype`, `*x`. The floats.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `-2**31 <= axis < 2**31`.
 
         Example:
             >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -233,7 +235,7 @@ class Dequantize(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.axis):
                 op.output = execute(
                     context[CURRENT],
                     "Dequantize",
@@ -268,6 +270,14 @@ class Dequantize(TensorOp[Dtype]):
 
 DEFAULTS = Dequantize.Options()
 MERGE = Dequantize.Options.merge
+
+
+def _holds(axis: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return -2147483648 <= axis < 2147483648
+    except Exception:
+        return False
 
 
 @overload
@@ -351,7 +361,7 @@ def dequantize(
         output: `dtype`, `*x`. The floats.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`.
 
     Example:
         >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -363,7 +373,7 @@ def dequantize(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(axis):
             _result = execute(
                 context[CURRENT],
                 "Dequantize",

@@ -53,7 +53,7 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
     It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
     `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range of 0
     and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
-    which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
+    which is not checked: one above 0, say, is moved down to begin at 0, and equal ends
     give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
     Gradient: registered.
@@ -131,8 +131,8 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
         It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
         `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range
         of 0 and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in
-        between, which nobody checks: one above 0, say, is moved down to begin at 0, and
-        equal ends give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each
+        between, which is not checked: one above 0, say, is moved down to begin at 0,
+        and equal ends give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each
         channel.
 
         Gradient: registered.
@@ -216,7 +216,7 @@ def fake_quant_with_min_max_vars(
     It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
     `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range of 0
     and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
-    which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
+    which is not checked: one above 0, say, is moved down to begin at 0, and equal ends
     give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
     Gradient: registered.

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never
 
@@ -73,6 +74,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
     """
 
     OP_NAME = "FakeQuantWithMinMaxVarsPerChannel"
+    REQUIRES = ("rank(inputs) >= 1",)
     SHAPES = {
         "inputs": "(*x, c)",
         "min": "(c,)",
@@ -158,7 +160,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
             outputs: float32, `*x c`. `inputs`, rounded and cut off to the ranges.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(inputs) >= 1`.
 
         Example:
             >>> inputs, low, high = [[0.3, 30.0], [0.6, 60.0]], [0.0, 0.0], [1.0, 100.0]
@@ -173,7 +175,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(inputs):
                 op.outputs = execute(
                     context[CURRENT],
                     "FakeQuantWithMinMaxVarsPerChannel",
@@ -199,6 +201,14 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannel.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannel.Options.merge
+
+
+def _holds(inputs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(inputs) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -243,7 +253,7 @@ def fake_quant_with_min_max_vars_per_channel(
         outputs: float32, `*x c`. `inputs`, rounded and cut off to the ranges.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(inputs) >= 1`.
 
     Example:
         >>> inputs, low, high = [[0.3, 30.0], [0.6, 60.0]], [0.0, 0.0], [1.0, 100.0]
@@ -257,7 +267,7 @@ def fake_quant_with_min_max_vars_per_channel(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(inputs):
             _result = execute(
                 context[CURRENT],
                 "FakeQuantWithMinMaxVarsPerChannel",

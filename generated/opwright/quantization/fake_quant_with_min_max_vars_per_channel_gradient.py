@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -82,6 +83,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
     """
 
     OP_NAME = "FakeQuantWithMinMaxVarsPerChannelGradient"
+    REQUIRES = ("rank(inputs) >= 1",)
     SHAPES = {
         "gradients": "(*x, c)",
         "inputs": "(*x, c)",
@@ -176,7 +178,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
             backprop_wrt_max: float32, `c`. Gradients for `max`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(inputs) >= 1`.
 
         Example:
             >>> grads = fake_quant_with_min_max_vars_per_channel_gradient(
@@ -195,7 +197,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(inputs):
                 op.backprops_wrt_input, op.backprop_wrt_min, op.backprop_wrt_max = (
                     execute(
                         context[CURRENT],
@@ -224,6 +226,14 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannelGradient.Options()
 MERGE = FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge
+
+
+def _holds(inputs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(inputs) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -271,7 +281,7 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
         backprop_wrt_max: float32, `c`. Gradients for `max`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(inputs) >= 1`.
 
     Example:
         >>> grads = fake_quant_with_min_max_vars_per_channel_gradient(
@@ -285,7 +295,7 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsPerChannelGradientOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(inputs):
             _result = FakeQuantWithMinMaxVarsPerChannelGradientOutputs._make(
                 execute(
                     context[CURRENT],

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -85,6 +86,10 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
     """
 
     OP_NAME = "QuantizeAndDequantizeV3"
+    REQUIRES = (
+        "elements(num_bits) == 1",
+        "not range_given or axis != -1 or elements(input_min, input_max) == 1",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
         "input_min": "() if axis == -1 else (x[axis],)",
@@ -196,7 +201,9 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
             output: `T`, `*x`. `input`, rounded.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_bits) == 1`, `not range_given or axis != -1 or
+                elements(input_min, input_max) == 1`.
 
         Example:
             >>> x = [-1.0, 0.3, 1.0]
@@ -218,6 +225,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
                     and -2147483648 <= num_bits <= 2147483647
                     or fits(TInt32, num_bits)
                 )
+                and _holds(input_min, input_max, num_bits, opts.range_given, opts.axis)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -254,6 +262,20 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
 
 DEFAULTS = QuantizeAndDequantizeV3.Options()
 MERGE = QuantizeAndDequantizeV3.Options.merge
+
+
+def _holds(
+    input_min: object, input_max: object, num_bits: object, range_given: bool, axis: int
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(num_bits) == 1
+            and (not range_given or axis != -1 or elements_of(input_min) == 1)
+            and (not range_given or axis != -1 or elements_of(input_max) == 1)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -306,7 +328,8 @@ def quantize_and_dequantize_v3(
         output: `T`, `*x`. `input`, rounded.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(num_bits) == 1`,
+            `not range_given or axis != -1 or elements(input_min, input_max) == 1`.
 
     Example:
         >>> x = [-1.0, 0.3, 1.0]
@@ -327,6 +350,7 @@ def quantize_and_dequantize_v3(
                 and -2147483648 <= num_bits <= 2147483647
                 or fits(TInt32, num_bits)
             )
+            and _holds(input_min, input_max, num_bits, range_given, axis)
         ):
             _result = execute(
                 context[CURRENT],

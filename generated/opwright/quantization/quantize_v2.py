@@ -72,13 +72,13 @@ class QuantizeV2(Op, Generic[T]):
       step = (max_range - min_range) / (high - low)
 
     and what lies outside is cut off; but for qint32 the upper end overflows, to the
-    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
-    SCALED keeps 0 at the integer 0 and multiplies by one factor.
+    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is represented
+    better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
-    than what was asked for: it always holds 0, and empty ranges are widened. A lower
-    end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
-    becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
+    than the one given: it always holds 0, and empty ranges are widened. A lower end
+    above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan becomes
+    the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
     Gradient: none registered.
 
@@ -207,13 +207,13 @@ class QuantizeV2(Op, Generic[T]):
           step = (max_range - min_range) / (high - low)
 
         and what lies outside is cut off; but for qint32 the upper end overflows, to the
-        lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
-        SCALED keeps 0 at the integer 0 and multiplies by one factor.
+        lowest integer. MIN_FIRST rounds the lower end first, so that 0 is represented
+        better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
         Dequantize turns them back. It needs the range that comes out, which may be
-        wider than what was asked for: it always holds 0, and empty ranges are widened.
-        A lower end above the upper one is refused, and so is MIN_FIRST with an `axis`.
-        A nan becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
+        wider than the one given: it always holds 0, and empty ranges are widened. A
+        lower end above the upper one is refused, and so is MIN_FIRST with an `axis`. A
+        nan becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
         Gradient: none registered.
 
@@ -330,13 +330,13 @@ def quantize_v2(
       step = (max_range - min_range) / (high - low)
 
     and what lies outside is cut off; but for qint32 the upper end overflows, to the
-    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
-    SCALED keeps 0 at the integer 0 and multiplies by one factor.
+    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is represented
+    better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
-    than what was asked for: it always holds 0, and empty ranges are widened. A lower
-    end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
-    becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
+    than the one given: it always holds 0, and empty ranges are widened. A lower end
+    above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan becomes
+    the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
     Gradient: none registered.
 

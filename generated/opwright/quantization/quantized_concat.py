@@ -74,8 +74,7 @@ class QuantizedConcat(Op, Generic[T]):
     `N`: at least 2.
 
     Attributes:
-        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
-            other.
+        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one after the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`
@@ -142,7 +141,7 @@ class QuantizedConcat(Op, Generic[T]):
                 the number that its highest integer stands for.
 
         Returns:
-            output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
+            output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one after the
                 other.
             output_min: float32, `scalar`. The number that the lowest integer of
                 `output` stands for.
@@ -224,8 +223,7 @@ def quantized_concat(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
-            other.
+        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one after the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`

@@ -79,7 +79,7 @@ class QuantizedConcatV2(Op, Generic[T]):
     `Tidx`: int32 or int64.
 
     Attributes:
-        output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
+        output: `T`, `replace(x, axis, sum(n))`. The tensors, one after the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`
@@ -147,7 +147,7 @@ class QuantizedConcatV2(Op, Generic[T]):
                 the number that its highest integer stands for.
 
         Returns:
-            output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
+            output: `T`, `replace(x, axis, sum(n))`. The tensors, one after the other.
             output_min: float32, `scalar`. The number that the lowest integer of
                 `output` stands for.
             output_max: float32, `scalar`. The number that the highest integer of
@@ -227,7 +227,7 @@ def quantized_concat_v2(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
+        output: `T`, `replace(x, axis, sum(n))`. The tensors, one after the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`

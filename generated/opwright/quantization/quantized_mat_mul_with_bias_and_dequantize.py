@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,8 +75,8 @@ class QuantizedMatMulWithBiasAndDequantizeInputs(OpInputs):
 class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     """Multiplies quantized matrices and adds a bias, as floats.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -109,6 +110,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndDequantize"
+    REQUIRES = ("rank(a, b) == 2",)
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -190,7 +192,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         """Multiplies quantized matrices and adds a bias, as floats.
 
         With the numbers that the integers of `a` and `b` stand for, or their transposes
-        where asked for,
+        if requested,
 
           out = a times b + bias
 
@@ -234,7 +236,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
             out: `Toutput`, `m n`. The product with the bias, as floats.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -253,7 +255,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, b):
                 op.out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndDequantize",
@@ -306,6 +308,14 @@ DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
 
 
+def _holds(a: object, b: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(a) == 2 and rank_of(b) == 2
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def quantized_mat_mul_with_bias_and_dequantize(
     a: Operand[U1],
@@ -327,8 +337,8 @@ def quantized_mat_mul_with_bias_and_dequantize(
 ) -> Output[Uoutput]:
     """Multiplies quantized matrices and adds a bias, as floats.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -368,7 +378,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
         out: `Toutput`, `m n`. The product with the bias, as floats.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -384,7 +394,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
     fast_path_error = None
     _result: Output[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, b):
             _result = execute(
                 context[CURRENT],
                 "QuantizedMatMulWithBiasAndDequantize",

@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -84,8 +85,8 @@ class QuantizedMatMulWithBiasAndRequantizeOutputs(NamedTuple, Generic[Toutput]):
 class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     """Multiplies quantized matrices and adds a bias, in 8 bits.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -124,6 +125,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndRequantize"
+    REQUIRES = ("rank(a, b) == 2",)
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -244,7 +246,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         """Multiplies quantized matrices and adds a bias, in 8 bits.
 
         With the numbers that the integers of `a` and `b` stand for, or their transposes
-        where asked for,
+        if requested,
 
           out = a times b + bias
 
@@ -294,7 +296,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -313,7 +315,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, b):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndRequantize",
@@ -364,6 +366,14 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
 
 DEFAULTS = QuantizedMatMulWithBiasAndRequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndRequantize.Options.merge
+
+
+def _holds(a: object, b: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(a) == 2 and rank_of(b) == 2
+    except Exception:
+        return False
 
 
 @overload
@@ -427,8 +437,8 @@ def quantized_mat_mul_with_bias_and_requantize(
 ) -> QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]:
     """Multiplies quantized matrices and adds a bias, in 8 bits.
 
-    With the numbers that the integers of `a` and `b` stand for, or their transposes
-    where asked for,
+    With the numbers that the integers of `a` and `b` stand for, or their transposes if
+    requested,
 
       out = a times b + bias
 
@@ -474,7 +484,7 @@ def quantized_mat_mul_with_bias_and_requantize(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -490,7 +500,7 @@ def quantized_mat_mul_with_bias_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, b):
             _result = QuantizedMatMulWithBiasAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],

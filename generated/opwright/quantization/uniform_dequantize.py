@@ -67,7 +67,7 @@ class UniformDequantize(TensorOp[Tout]):
     with one scale and zero point for all, or one for each slice along
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
     rounded. Scales that are not above 0 are refused; whether integers and zero points
-    lie within the limits is not looked at.
+    lie within the limits is not checked.
 
     Gradient: none registered.
 
@@ -145,7 +145,7 @@ class UniformDequantize(TensorOp[Tout]):
         with one scale and zero point for all, or one for each slice along
         `quantization_axis`. It is the inverse of UniformQuantize, but for what that
         rounded. Scales that are not above 0 are refused; whether integers and zero
-        points lie within the limits is not looked at.
+        points lie within the limits is not checked.
 
         Gradient: none registered.
 
@@ -157,7 +157,7 @@ class UniformDequantize(TensorOp[Tout]):
                 UniformQuantize makes them.
             scales: float32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. Distance
-                of the numbers that can be told, or one for each slice.
+                between representable numbers, or one for each slice.
             zero_points: int32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. The
                 integer that stands for 0, or one for each slice.
@@ -251,7 +251,7 @@ def uniform_dequantize(
     with one scale and zero point for all, or one for each slice along
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
     rounded. Scales that are not above 0 are refused; whether integers and zero points
-    lie within the limits is not looked at.
+    lie within the limits is not checked.
 
     Gradient: none registered.
 
@@ -262,7 +262,7 @@ def uniform_dequantize(
         input: `Tin`, `*x where len(x) > quantization_axis`. Integers, as
             UniformQuantize makes them.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.

@@ -158,7 +158,7 @@ class UniformQuantize(TensorOp[Tout]):
                 few bits.
             scales: float32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. Distance
-                of the numbers that can be told, or one for each slice.
+                between representable numbers, or one for each slice.
             zero_points: int32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. The
                 integer that stands for 0, or one for each slice.
@@ -264,7 +264,7 @@ def uniform_quantize(
         input: `Tin`, `*x where len(x) > quantization_axis`. Floats to be stored in few
             bits.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.

@@ -157,7 +157,7 @@ class UniformQuantizedClipByValue(TensorOp[T]):
                 Upper bound, as an integer, or one for each slice.
             scales: float32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. Distance
-                of the numbers that can be told, or one for each slice.
+                between representable numbers, or one for each slice.
             zero_points: int32,
                 `scalar if quantization_axis == -1 else x[quantization_axis]`. The
                 integer that stands for 0, or one for each slice.
@@ -269,7 +269,7 @@ def uniform_quantized_clip_by_value(
         max: `T`, `scalar if quantization_axis == -1 else x[quantization_axis]`. Upper
             bound, as an integer, or one for each slice.
         scales: float32, `scalar if quantization_axis == -1 else x[quantization_axis]`.
-            Distance of the numbers that can be told, or one for each slice.
+            Distance between representable numbers, or one for each slice.
         zero_points: int32,
             `scalar if quantization_axis == -1 else x[quantization_axis]`. The integer
             that stands for 0, or one for each slice.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -277,9 +280,17 @@ class UniformQuantizedDot(TensorOp[Tout]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (
-                    type(lhs) is type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and 0 <= rhs <= 127
+                    type(lhs) is EagerTensor
+                    and (
+                        type(rhs) is EagerTensor
+                        or type(rhs) is int
+                        and (
+                            0 <= rhs <= 127
+                            or -2147483648 <= rhs <= 2147483647
+                            and HOLDS_INT32[datatype_enum(lhs)]
+                        )
+                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                    )
                     or fit_pair(None, lhs, rhs)
                 )
             ):
@@ -460,9 +471,17 @@ def uniform_quantized_dot(
                 or fits(TInt32, output_zero_points)
             )
             and (
-                type(lhs) is type(rhs) is EagerTensor
-                or type(rhs) is int
-                and 0 <= rhs <= 127
+                type(lhs) is EagerTensor
+                and (
+                    type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and (
+                        0 <= rhs <= 127
+                        or -2147483648 <= rhs <= 2147483647
+                        and HOLDS_INT32[datatype_enum(lhs)]
+                    )
+                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
+                )
                 or fit_pair(None, lhs, rhs)
             )
         ):

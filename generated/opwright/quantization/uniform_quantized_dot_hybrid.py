@@ -72,7 +72,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
     in a row gives numbers without meaning, and no warning.
 
     Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
-    whether integers and zero points lie within the limits of `rhs` is not looked at.
+    whether integers and zero points lie within the limits of `rhs` is not checked.
     UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     Gradient: none registered.
@@ -159,8 +159,8 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         infinity in a row gives numbers without meaning, and no warning.
 
         Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
-        whether integers and zero points lie within the limits of `rhs` is not looked
-        at. UniformQuantizedDot takes integers on both sides, MatMul floats.
+        whether integers and zero points lie within the limits of `rhs` is not checked.
+        UniformQuantizedDot takes integers on both sides, MatMul floats.
 
         Gradient: none registered.
 
@@ -273,7 +273,7 @@ def uniform_quantized_dot_hybrid(
     in a row gives numbers without meaning, and no warning.
 
     Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
-    whether integers and zero points lie within the limits of `rhs` is not looked at.
+    whether integers and zero points lie within the limits of `rhs` is not checked.
     UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     Gradient: none registered.

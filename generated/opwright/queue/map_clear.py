@@ -44,7 +44,7 @@ class MapClearInputs(OpInputs):
 class MapClear(Op):
     """Removes all entries from a staging map.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map has no
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map has no
     order.
 
     Ops of the family with the same `shared_name`, container and device work on the same
@@ -128,8 +128,8 @@ class MapClear(Op):
     ) -> MapClear:
         """Removes all entries from a staging map.
 
-        Incomplete ones go as well. Who waits for room to stage goes on. The map has no
-        order.
+        Incomplete ones go as well. Ops that wait for room to stage go on. The map has
+        no order.
 
         Ops of the family with the same `shared_name`, container and device work on the
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
@@ -221,7 +221,7 @@ def map_clear(
 ) -> Operation | None:
     """Removes all entries from a staging map.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map has no
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map has no
     order.
 
     Ops of the family with the same `shared_name`, container and device work on the same

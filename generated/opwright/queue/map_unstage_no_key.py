@@ -63,10 +63,10 @@ class MapUnstageNoKeyOutputs(NamedTuple):
 class MapUnstageNoKey(Op):
     """Takes some entry out of a staging map.
 
-    It takes components of some complete entry, whichever the map comes upon, and tells
-    its key. It waits until there is one, and nothing can cancel that. The entry goes
-    away once all of its components were taken. `indices` that are empty, out of range
-    or do not rise are refused.
+    It takes components of some complete entry, whichever the map comes upon, and
+    returns its key. It waits until there is one, and nothing can cancel that. The entry
+    goes away once all of its components were taken. `indices` that are empty, out of
+    range or do not rise are refused.
 
     Ops of the family with the same `shared_name`, container and device work on the same
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
@@ -163,7 +163,7 @@ class MapUnstageNoKey(Op):
         """Takes some entry out of a staging map.
 
         It takes components of some complete entry, whichever the map comes upon, and
-        tells its key. It waits until there is one, and nothing can cancel that. The
+        returns its key. It waits until there is one, and nothing can cancel that. The
         entry goes away once all of its components were taken. `indices` that are empty,
         out of range or do not rise are refused.
 
@@ -275,10 +275,10 @@ def map_unstage_no_key(
 ) -> MapUnstageNoKeyOutputs:
     """Takes some entry out of a staging map.
 
-    It takes components of some complete entry, whichever the map comes upon, and tells
-    its key. It waits until there is one, and nothing can cancel that. The entry goes
-    away once all of its components were taken. `indices` that are empty, out of range
-    or do not rise are refused.
+    It takes components of some complete entry, whichever the map comes upon, and
+    returns its key. It waits until there is one, and nothing can cancel that. The entry
+    goes away once all of its components were taken. `indices` that are empty, out of
+    range or do not rise are refused.
 
     Ops of the family with the same `shared_name`, container and device work on the same
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and

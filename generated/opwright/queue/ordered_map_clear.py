@@ -44,7 +44,7 @@ class OrderedMapClearInputs(OpInputs):
 class OrderedMapClear(Op):
     """Removes all entries from a staging map, sorted by keys.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map is sorted
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map is sorted
     by key.
 
     Ops of the family with the same `shared_name`, container and device work on the same
@@ -128,7 +128,7 @@ class OrderedMapClear(Op):
     ) -> OrderedMapClear:
         """Removes all entries from a staging map, sorted by keys.
 
-        Incomplete ones go as well. Who waits for room to stage goes on. The map is
+        Incomplete ones go as well. Ops that wait for room to stage go on. The map is
         sorted by key.
 
         Ops of the family with the same `shared_name`, container and device work on the
@@ -221,7 +221,7 @@ def ordered_map_clear(
 ) -> Operation | None:
     """Removes all entries from a staging map, sorted by keys.
 
-    Incomplete ones go as well. Who waits for room to stage goes on. The map is sorted
+    Incomplete ones go as well. Ops that wait for room to stage go on. The map is sorted
     by key.
 
     Ops of the family with the same `shared_name`, container and device work on the same

@@ -67,7 +67,7 @@ class OrderedMapUnstageNoKeyOutputs(NamedTuple):
 class OrderedMapUnstageNoKey(Op):
     """Takes the entry of the smallest key out of a staging map.
 
-    It takes components of the complete entry whose key is the smallest, and tells its
+    It takes components of the complete entry whose key is the smallest, and returns its
     key. It waits until there is one, and nothing can cancel that. The entry goes away
     once all of its components were taken. `indices` that are empty, out of range or do
     not rise are refused.
@@ -167,7 +167,7 @@ class OrderedMapUnstageNoKey(Op):
     ) -> OrderedMapUnstageNoKey:
         """Takes the entry of the smallest key out of a staging map.
 
-        It takes components of the complete entry whose key is the smallest, and tells
+        It takes components of the complete entry whose key is the smallest, and returns
         its key. It waits until there is one, and nothing can cancel that. The entry
         goes away once all of its components were taken. `indices` that are empty, out
         of range or do not rise are refused.
@@ -281,7 +281,7 @@ def ordered_map_unstage_no_key(
 ) -> OrderedMapUnstageNoKeyOutputs:
     """Takes the entry of the smallest key out of a staging map.
 
-    It takes components of the complete entry whose key is the smallest, and tells its
+    It takes components of the complete entry whose key is the smallest, and returns its
     key. It waits until there is one, and nothing can cancel that. The entry goes away
     once all of its components were taken. `indices` that are empty, out of range or do
     not rise are refused.

@@ -60,8 +60,8 @@ class PriorityQueue(TensorOp[TString]):
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
@@ -158,8 +158,8 @@ class PriorityQueue(TensorOp[TString]):
 
         An element has one more component than `component_types` says, a scalar of dtype
         int64 before all others: its priority. The smallest comes out first; of equal
-        ones, the order is not promised. Who enqueues gives the priority as first
-        component, who dequeues gets it back there, and both list its dtype.
+        ones, the order is not promised. Enqueueing takes the priority as first
+        component, dequeueing returns it there, and both list its dtype.
 
         There must be a shape for each component but the priority, and at least one such
         component; all else is refused.
@@ -263,8 +263,8 @@ def priority_queue(
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.

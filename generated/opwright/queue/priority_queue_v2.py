@@ -57,8 +57,8 @@ class PriorityQueueV2(TensorOp[TResource]):
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
@@ -153,8 +153,8 @@ class PriorityQueueV2(TensorOp[TResource]):
 
         An element has one more component than `component_types` says, a scalar of dtype
         int64 before all others: its priority. The smallest comes out first; of equal
-        ones, the order is not promised. Who enqueues gives the priority as first
-        component, who dequeues gets it back there, and both list its dtype.
+        ones, the order is not promised. Enqueueing takes the priority as first
+        component, dequeueing returns it there, and both list its dtype.
 
         An element is a tuple of tensors, one for each of `component_types`. Enqueuing
         into a full queue waits until there is room, dequeuing from an empty one until
@@ -256,8 +256,8 @@ def priority_queue_v2(
 
     An element has one more component than `component_types` says, a scalar of dtype
     int64 before all others: its priority. The smallest comes out first; of equal ones,
-    the order is not promised. Who enqueues gives the priority as first component, who
-    dequeues gets it back there, and both list its dtype.
+    the order is not promised. Enqueueing takes the priority as first component,
+    dequeueing returns it there, and both list its dtype.
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is

@@ -34,8 +34,8 @@ class StackCloseInputs(OpInputs):
 class StackClose(Op):
     """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
-    It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
-    pops afterwards is refused.
+    It is StackCloseV2 for handles of Stack, which are references. Pushes and pops
+    afterwards are refused.
 
     Gradient: declared not differentiable.
 
@@ -65,8 +65,8 @@ class StackClose(Op):
     ) -> StackClose:
         """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
-        It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
-        pops afterwards is refused.
+        It is StackCloseV2 for handles of Stack, which are references. Pushes and pops
+        afterwards are refused.
 
         Gradient: declared not differentiable.
 
@@ -106,8 +106,8 @@ def stack_close(
 ) -> Operation | None:
     """Drops the tensors of a stack, for graphs of old; use StackCloseV2.
 
-    It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
-    pops afterwards is refused.
+    It is StackCloseV2 for handles of Stack, which are references. Pushes and pops
+    afterwards are refused.
 
     Gradient: declared not differentiable.
 

@@ -34,8 +34,8 @@ class StackCloseV2Inputs(OpInputs):
 class StackCloseV2(Op):
     """Drops the tensors of a stack, and lets nothing more in or out.
 
-    Whoever pushes or pops afterwards is refused. Without it the tensors go when the
-    step ends that made the stack.
+    Pushes and pops afterwards are refused. Without it the tensors go when the step ends
+    that made the stack.
 
     A graph wants the handle to be the vector of two for which it takes that of StackV2;
     eager calls take the scalar that it is.
@@ -70,8 +70,8 @@ class StackCloseV2(Op):
     ) -> StackCloseV2:
         """Drops the tensors of a stack, and lets nothing more in or out.
 
-        Whoever pushes or pops afterwards is refused. Without it the tensors go when the
-        step ends that made the stack.
+        Pushes and pops afterwards are refused. Without it the tensors go when the step
+        ends that made the stack.
 
         A graph wants the handle to be the vector of two for which it takes that of
         StackV2; eager calls take the scalar that it is.
@@ -116,8 +116,8 @@ def stack_close_v2(
 ) -> Operation | None:
     """Drops the tensors of a stack, and lets nothing more in or out.
 
-    Whoever pushes or pops afterwards is refused. Without it the tensors go when the
-    step ends that made the stack.
+    Pushes and pops afterwards are refused. Without it the tensors go when the step ends
+    that made the stack.
 
     A graph wants the handle to be the vector of two for which it takes that of StackV2;
     eager calls take the scalar that it is.

@@ -95,7 +95,7 @@ class StackPopV2(TensorOp[ElemType]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+            handle: resource, `...`. Handle of the stack; its shape is not checked.
             elem_type: dtype. Its dtype, that of the stack.
 
         Returns:
@@ -149,7 +149,7 @@ def stack_pop_v2(
     `StackPopV2.create` in the current scope.
 
     Args:
-        handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+        handle: resource, `...`. Handle of the stack; its shape is not checked.
         elem_type: dtype. Its dtype, that of the stack.
         name: what the op is called in a graph.
 

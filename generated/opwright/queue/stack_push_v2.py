@@ -133,7 +133,7 @@ class StackPushV2(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+            handle: resource, `...`. Handle of the stack; its shape is not checked.
             elem: `T`, `*x`. What is put on the stack.
             options: merged field by field; the last explicit one wins.
                 swap_memory: bool. Default False. Whether tensors may move from the
@@ -203,7 +203,7 @@ def stack_push_v2(
     `StackPushV2.create` in the current scope, with StackPushV2.Options as keywords.
 
     Args:
-        handle: resource, `...`. Handle of the stack; nothing looks at its shape.
+        handle: resource, `...`. Handle of the stack; its shape is not checked.
         elem: `T`, `*x`. What is put on the stack.
         swap_memory: bool. Default False. Whether tensors may move from the memory of a
             full GPU to that of the host.

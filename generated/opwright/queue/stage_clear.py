@@ -44,9 +44,10 @@ class StageClearInputs(OpInputs):
 class StageClear(Op):
     """Removes all tuples from a staging area.
 
-    Who waits for room to stage goes on. There is no handle: ops of the family with the
-    same `shared_name`, container and device work on the same area, and whichever runs
-    first makes it, with its `capacity` and `memory_limit`. So give the same to all.
+    Ops that wait for room to stage go on. There is no handle: ops of the family with
+    the same `shared_name`, container and device work on the same area, and whichever
+    runs first makes it, with its `capacity` and `memory_limit`. So give the same to
+    all.
 
     Stateful. Gradient: none registered.
 
@@ -124,8 +125,8 @@ class StageClear(Op):
     ) -> StageClear:
         """Removes all tuples from a staging area.
 
-        Who waits for room to stage goes on. There is no handle: ops of the family with
-        the same `shared_name`, container and device work on the same area, and
+        Ops that wait for room to stage go on. There is no handle: ops of the family
+        with the same `shared_name`, container and device work on the same area, and
         whichever runs first makes it, with its `capacity` and `memory_limit`. So give
         the same to all.
 
@@ -213,9 +214,10 @@ def stage_clear(
 ) -> Operation | None:
     """Removes all tuples from a staging area.
 
-    Who waits for room to stage goes on. There is no handle: ops of the family with the
-    same `shared_name`, container and device work on the same area, and whichever runs
-    first makes it, with its `capacity` and `memory_limit`. So give the same to all.
+    Ops that wait for room to stage go on. There is no handle: ops of the family with
+    the same `shared_name`, container and device work on the same area, and whichever
+    runs first makes it, with its `capacity` and `memory_limit`. So give the same to
+    all.
 
     Stateful. Gradient: none registered.
 

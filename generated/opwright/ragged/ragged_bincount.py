@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,13 +18,18 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,7 +74,7 @@ class RaggedBincount(TensorOp[T]):
     with 0 and end with the number of values, or the call is refused. They must not fall
     either, which is not checked: values are counted in a wrong row then. Values from
     `size` on are left out, and negative ones refused. With `binary_output` only 0 and 1
-    come out, and weights are not looked at.
+    come out, and weights are ignored.
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
@@ -90,6 +97,10 @@ class RaggedBincount(TensorOp[T]):
     """
 
     OP_NAME = "RaggedBincount"
+    REQUIRES = (
+        "elements(size) == 1",
+        "memory(T, elements(splits), value(size))",
+    )
     SHAPES = {
         "splits": "(rows + 1,)",
         "values": "(n,)",
@@ -147,7 +158,7 @@ class RaggedBincount(TensorOp[T]):
         with 0 and end with the number of values, or the call is refused. They must not
         fall either, which is not checked: values are counted in a wrong row then.
         Values from `size` on are left out, and negative ones refused. With
-        `binary_output` only 0 and 1 come out, and weights are not looked at.
+        `binary_output` only 0 and 1 come out, and weights are ignored.
 
         RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. SparseBincount takes sparse rows, DenseBincount dense ones.
@@ -160,7 +171,7 @@ class RaggedBincount(TensorOp[T]):
             scope: graph, name, device and control dependencies of the op.
             splits: int64, `rows+1`. Where rows begin and end in `values`.
             values: `Tidx`, `n`. The numbers to count, 0 or more.
-            size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
+            size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or
                 more.
             weights: `T`, `n | 0`. What each value counts; empty for 1. Other lengths
                 are not refused, but a shorter one is read beyond its end.
@@ -172,7 +183,8 @@ class RaggedBincount(TensorOp[T]):
             output: `T`, `rows size`. The counts, a row of them for each row.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `memory(T, elements(splits), value(size))`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -197,11 +209,20 @@ class RaggedBincount(TensorOp[T]):
                     or fits(TInt64, splits)
                 )
                 and (
-                    type(values) is type(size) is EagerTensor
-                    or type(size) is int
-                    and 0 <= size <= 127
+                    type(values) is EagerTensor
+                    and (
+                        type(size) is EagerTensor
+                        or type(size) is int
+                        and (
+                            0 <= size <= 127
+                            or -2147483648 <= size <= 2147483647
+                            and HOLDS_INT32[datatype_enum(values)]
+                        )
+                        or type(size) in EXACT_TYPES[datatype_enum(values)]
+                    )
                     or fit_pair(None, values, size)
                 )
+                and _holds(splits, size, weights)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -229,6 +250,16 @@ DEFAULTS = RaggedBincount.Options()
 MERGE = RaggedBincount.Options.merge
 
 
+def _holds(splits: object, size: object, weights: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(size) == 1 and has_room(
+            some_dtype_of(weights), elements_of(splits), value_of(size)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def ragged_bincount(
     splits: Operand[TInt64],
@@ -248,7 +279,7 @@ def ragged_bincount(
     with 0 and end with the number of values, or the call is refused. They must not fall
     either, which is not checked: values are counted in a wrong row then. Values from
     `size` on are left out, and negative ones refused. With `binary_output` only 0 and 1
-    come out, and weights are not looked at.
+    come out, and weights are ignored.
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
@@ -261,8 +292,7 @@ def ragged_bincount(
     Args:
         splits: int64, `rows+1`. Where rows begin and end in `values`.
         values: `Tidx`, `n`. The numbers to count, 0 or more.
-        size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
-            more.
+        size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or more.
         weights: `T`, `n | 0`. What each value counts; empty for 1. Other lengths are
             not refused, but a shorter one is read beyond its end.
         binary_output: bool. Default False. Whether a number counts 1 in a row, however
@@ -273,7 +303,8 @@ def ragged_bincount(
         output: `T`, `rows size`. The counts, a row of them for each row.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `memory(T, elements(splits), value(size))`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -297,11 +328,20 @@ def ragged_bincount(
                 or fits(TInt64, splits)
             )
             and (
-                type(values) is type(size) is EagerTensor
-                or type(size) is int
-                and 0 <= size <= 127
+                type(values) is EagerTensor
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and (
+                        0 <= size <= 127
+                        or -2147483648 <= size <= 2147483647
+                        and HOLDS_INT32[datatype_enum(values)]
+                    )
+                    or type(size) in EXACT_TYPES[datatype_enum(values)]
+                )
                 or fit_pair(None, values, size)
             )
+            and _holds(splits, size, weights)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,10 +18,13 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
+    dtype_of,
     execute,
     fits,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -118,6 +121,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     """
 
     OP_NAME = "RaggedCross"
+    REQUIRES = ("dtype(ragged_row_splits) == out_row_splits_type",)
     SHAPES = {
         "ragged_values": "(n[i],)",
         "ragged_row_splits": "(rows + 1,)",
@@ -202,7 +206,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 `output_values`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `dtype(ragged_row_splits) == out_row_splits_type`.
 
         Example:
             >>> splits = np.int64([0, 1, 3])
@@ -223,6 +228,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 and not graphs.stack
                 and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
                 and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
+                and _holds(ragged_row_splits, out_row_splits_type)
             ):
                 op.output_values, op.output_row_splits = execute(
                     context[CURRENT],
@@ -279,6 +285,17 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
             },
             fast_path_error,
         )
+
+
+def _holds(ragged_row_splits: object, out_row_splits_type: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            dtype_of(_ragged_row_splits) == dtype_name(out_row_splits_type)
+            for _ragged_row_splits in tensors_of(ragged_row_splits)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -345,7 +362,8 @@ def ragged_cross(
             `output_values`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `dtype(ragged_row_splits) == out_row_splits_type`.
 
     Example:
         >>> splits = np.int64([0, 1, 3])
@@ -366,6 +384,7 @@ def ragged_cross(
             and not graphs.stack
             and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
             and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
+            and _holds(ragged_row_splits, out_row_splits_type)
         ):
             _result = RaggedCrossOutputs._make(
                 execute(

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     context,
+    datatype_enum,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -95,6 +101,10 @@ class RaggedFillEmptyRows(Op, Generic[T]):
     """
 
     OP_NAME = "RaggedFillEmptyRows"
+    REQUIRES = (
+        "elements(nrows) == 1",
+        'memory("int64", 8, value(nrows))',
+    )
     SHAPES = {
         "value_rowids": "(n,)",
         "values": "(n,)",
@@ -163,7 +173,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
                 among those of the result.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(nrows) == 1`,
+                `memory("int64", 8, value(nrows))`.
 
         Example:
             >>> filled = ragged_fill_empty_rows(
@@ -194,9 +205,17 @@ class RaggedFillEmptyRows(Op, Generic[T]):
                     or fits(TInt64, nrows)
                 )
                 and (
-                    type(values) is type(default_value) is EagerTensor
+                    type(values) is EagerTensor
+                    and (
+                        type(default_value) is EagerTensor
+                        or type(default_value) is int
+                        and -2147483648 <= default_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(values)]
+                        or type(default_value) in EXACT_TYPES[datatype_enum(values)]
+                    )
                     or fit_pair(None, values, default_value)
                 )
+                and _holds(nrows)
             ):
                 (
                     op.output_value_rowids,
@@ -218,6 +237,14 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         return op._build(
             scope, (value_rowids, values, nrows, default_value), {}, fast_path_error
         )
+
+
+def _holds(nrows: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(nrows) == 1 and has_room("int64", 8, value_of(nrows))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -260,7 +287,8 @@ def ragged_fill_empty_rows(
             those of the result.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(nrows) == 1`,
+            `memory("int64", 8, value(nrows))`.
 
     Example:
         >>> filled = ragged_fill_empty_rows(
@@ -291,9 +319,17 @@ def ragged_fill_empty_rows(
                 or fits(TInt64, nrows)
             )
             and (
-                type(values) is type(default_value) is EagerTensor
+                type(values) is EagerTensor
+                and (
+                    type(default_value) is EagerTensor
+                    or type(default_value) is int
+                    and -2147483648 <= default_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(values)]
+                    or type(default_value) in EXACT_TYPES[datatype_enum(values)]
+                )
                 or fit_pair(None, values, default_value)
             )
+            and _holds(nrows)
         ):
             _result = RaggedFillEmptyRowsOutputs._make(
                 execute(

@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -97,6 +99,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     """
 
     OP_NAME = "RaggedGather"
+    REQUIRES = ("OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1",)
     SHAPES = {
         "params_nested_splits": "(s[i],)",
         "params_dense_values": "(n, *rest)",
@@ -156,7 +159,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
                 were taken.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -176,6 +180,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
                     all_tensors(params_nested_splits)
                     or fit_together(TInt64, params_nested_splits)
                 )
+                and _holds(params_nested_splits, indices, OUTPUT_RAGGED_RANK)
             ):
                 op.output_nested_splits, op.output_dense_values = execute(
                     context[CURRENT],
@@ -196,6 +201,19 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
             {"OUTPUT_RAGGED_RANK": OUTPUT_RAGGED_RANK},
             fast_path_error,
         )
+
+
+def _holds(
+    params_nested_splits: object, indices: object, OUTPUT_RAGGED_RANK: int
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            OUTPUT_RAGGED_RANK
+            == len(tensors_of(params_nested_splits)) + rank_of(indices) - 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -239,7 +257,8 @@ def ragged_gather(
             taken.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -259,6 +278,7 @@ def ragged_gather(
                 all_tensors(params_nested_splits)
                 or fit_together(TInt64, params_nested_splits)
             )
+            and _holds(params_nested_splits, indices, OUTPUT_RAGGED_RANK)
         ):
             _result = RaggedGatherOutputs._make(
                 execute(

@@ -21,7 +21,10 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    steps_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -93,6 +96,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     """
 
     OP_NAME = "RaggedRange"
+    REQUIRES = ("memory(T, steps(starts, limits, deltas))",)
     SHAPES = {
         "starts": "either((), (n,))",
         "limits": "either((), (n,))",
@@ -169,7 +173,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
             rt_dense_values: `T`, `_`. The numbers of all rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, steps(starts, limits, deltas))`.
 
         Example:
             >>> rows = ragged_range([0, 5, 3], [3, 5, 0], [1, 1, -1])
@@ -190,6 +195,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
                     type(starts) is type(limits) is type(deltas) is EagerTensor
                     or fit_together(TInt32, starts, limits, deltas)
                 )
+                and _holds(starts, limits, deltas)
             ):
                 op.rt_nested_splits, op.rt_dense_values = execute(
                     context[CURRENT],
@@ -207,6 +213,16 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         return op._build(
             scope, (starts, limits, deltas), {"Tsplits": Tsplits}, fast_path_error
         )
+
+
+def _holds(starts: object, limits: object, deltas: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(starts, limits, deltas), steps_of(starts, limits, deltas)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -267,7 +283,8 @@ def ragged_range(
         rt_dense_values: `T`, `_`. The numbers of all rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, steps(starts, limits, deltas))`.
 
     Example:
         >>> rows = ragged_range([0, 5, 3], [3, 5, 0], [1, 1, -1])
@@ -288,6 +305,7 @@ def ragged_range(
                 type(starts) is type(limits) is type(deltas) is EagerTensor
                 or fit_together(TInt32, starts, limits, deltas)
             )
+            and _holds(starts, limits, deltas)
         ):
             _result = RaggedRangeOutputs._make(
                 execute(

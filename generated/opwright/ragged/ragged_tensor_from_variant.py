@@ -73,7 +73,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
       output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
     or the call is refused, as it is for another dtype than was packed, and for values
-    whose shapes differ behind the first axis.
+    whose shapes differ after the first axis.
 
     Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
@@ -155,7 +155,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
           output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
         or the call is refused, as it is for another dtype than was packed, and for
-        values whose shapes differ behind the first axis.
+        values whose shapes differ after the first axis.
 
         Variants without ragged dimensions are joined as rows of a new one.
         RaggedTensorToVariant packs.
@@ -273,7 +273,7 @@ def ragged_tensor_from_variant(
       output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
     or the call is refused, as it is for another dtype than was packed, and for values
-    whose shapes differ behind the first axis.
+    whose shapes differ after the first axis.
 
     Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.

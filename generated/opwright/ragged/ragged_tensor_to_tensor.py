@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
+    contents_of,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fit_together,
     graphs,
+    has_room,
+    is_rising,
+    least_of,
+    most_of,
     new,
+    some_dtype_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -100,6 +110,12 @@ class RaggedTensorToTensor(TensorOp[T]):
     """
 
     OP_NAME = "RaggedTensorToTensor"
+    REQUIRES = (
+        "least(row_partition_tensors) >= 0",
+        "rising(row_partition_tensors)",
+        'memory("int64", 4, most(row_partition_tensors))',
+        "memory(T, contents(shape))",
+    )
     SHAPES = {
         "shape": "either((), (len(rest) + 2,) if num_row_partition_tensors == 1 else (r,))",
         "values": "(n, *rest)",
@@ -167,7 +183,10 @@ class RaggedTensorToTensor(TensorOp[T]):
                 padded rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(row_partition_tensors) >= 0`, `rising(row_partition_tensors)`,
+                `memory("int64", 4, most(row_partition_tensors))`,
+                `memory(T, contents(shape))`.
 
         Example:
             >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -186,13 +205,21 @@ class RaggedTensorToTensor(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(values) is type(default_value) is EagerTensor
+                    type(values) is EagerTensor
+                    and (
+                        type(default_value) is EagerTensor
+                        or type(default_value) is int
+                        and -2147483648 <= default_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(values)]
+                        or type(default_value) in EXACT_TYPES[datatype_enum(values)]
+                    )
                     or fit_pair(None, values, default_value)
                 )
                 and (
                     all_tensors(row_partition_tensors)
                     or fit_together(None, row_partition_tensors)
                 )
+                and _holds(shape, values, default_value, row_partition_tensors)
             ):
                 op.result = execute(
                     context[CURRENT],
@@ -214,6 +241,30 @@ class RaggedTensorToTensor(TensorOp[T]):
             {"row_partition_types": row_partition_types},
             fast_path_error,
         )
+
+
+def _holds(
+    shape: object, values: object, default_value: object, row_partition_tensors: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            all(
+                least_of(_row_partition_tensors) >= 0
+                for _row_partition_tensors in tensors_of(row_partition_tensors)
+            )
+            and all(
+                is_rising(_row_partition_tensors)
+                for _row_partition_tensors in tensors_of(row_partition_tensors)
+            )
+            and all(
+                has_room("int64", 4, most_of(_row_partition_tensors))
+                for _row_partition_tensors in tensors_of(row_partition_tensors)
+            )
+            and has_room(some_dtype_of(values, default_value), contents_of(shape))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -266,7 +317,10 @@ def ragged_tensor_to_tensor(
             rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `least(row_partition_tensors) >= 0`, `rising(row_partition_tensors)`,
+            `memory("int64", 4, most(row_partition_tensors))`,
+            `memory(T, contents(shape))`.
 
     Example:
         >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -285,13 +339,21 @@ def ragged_tensor_to_tensor(
             context[EAGER]
             and not graphs.stack
             and (
-                type(values) is type(default_value) is EagerTensor
+                type(values) is EagerTensor
+                and (
+                    type(default_value) is EagerTensor
+                    or type(default_value) is int
+                    and -2147483648 <= default_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(values)]
+                    or type(default_value) in EXACT_TYPES[datatype_enum(values)]
+                )
                 or fit_pair(None, values, default_value)
             )
             and (
                 all_tensors(row_partition_tensors)
                 or fit_together(None, row_partition_tensors)
             )
+            and _holds(shape, values, default_value, row_partition_tensors)
         ):
             _result = execute(
                 context[CURRENT],

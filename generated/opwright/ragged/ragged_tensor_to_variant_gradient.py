@@ -16,12 +16,16 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,6 +81,10 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     """
 
     OP_NAME = "RaggedTensorToVariantGradient"
+    REQUIRES = (
+        "rank(dense_values_shape) == 1",
+        "memory(Tvalues, contents(dense_values_shape))",
+    )
     SHAPES = {
         "encoded_ragged_grad": "(*x,)",
         "row_splits": "(s,)",
@@ -124,7 +132,9 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                 values.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(dense_values_shape) == 1`,
+                `memory(Tvalues, contents(dense_values_shape))`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -153,6 +163,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                     and -9223372036854775808 <= row_splits <= 9223372036854775807
                     or fits(TInt64, row_splits)
                 )
+                and _holds(dense_values_shape, Tvalues)
             ):
                 op.dense_values_grad = execute(
                     context[CURRENT],
@@ -173,6 +184,16 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
             {"Tvalues": Tvalues},
             fast_path_error,
         )
+
+
+def _holds(dense_values_shape: object, Tvalues: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(dense_values_shape) == 1 and has_room(
+            dtype_name(Tvalues), contents_of(dense_values_shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -207,7 +228,9 @@ def ragged_tensor_to_variant_gradient(
         dense_values_grad: `Tvalues`, `*dense_values_shape`. Gradient for the values.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(dense_values_shape) == 1`,
+            `memory(Tvalues, contents(dense_values_shape))`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -236,6 +259,7 @@ def ragged_tensor_to_variant_gradient(
                 and -9223372036854775808 <= row_splits <= 9223372036854775807
                 or fits(TInt64, row_splits)
             )
+            and _holds(dense_values_shape, Tvalues)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -79,6 +80,7 @@ class AllCandidateSampler(Op):
     """
 
     OP_NAME = "AllCandidateSampler"
+    REQUIRES = ('memory("int64", 2, num_sampled)',)
     SHAPES = {
         "true_classes": "(b, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -166,7 +168,8 @@ class AllCandidateSampler(Op):
             sampled_expected_count: float32, `num_sampled`. 1 for each of the samples.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> sampled, true_count, sampled_count = all_candidate_sampler(
@@ -191,6 +194,7 @@ class AllCandidateSampler(Op):
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
                 )
+                and _holds(num_sampled)
             ):
                 (
                     op.sampled_candidates,
@@ -231,6 +235,14 @@ class AllCandidateSampler(Op):
 
 DEFAULTS = AllCandidateSampler.Options()
 MERGE = AllCandidateSampler.Options.merge
+
+
+def _holds(num_sampled: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 2, num_sampled)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -276,7 +288,8 @@ def all_candidate_sampler(
         sampled_expected_count: float32, `num_sampled`. 1 for each of the samples.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> sampled, true_count, sampled_count = all_candidate_sampler(
@@ -300,6 +313,7 @@ def all_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and _holds(num_sampled)
         ):
             _result = AllCandidateSamplerOutputs._make(
                 execute(

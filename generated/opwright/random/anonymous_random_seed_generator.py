@@ -60,7 +60,8 @@ class AnonymousRandomSeedGenerator(Op):
 
     Attributes:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteRandomSeedGenerator beside it.
+        deleter: variant, `scalar`. What DeleteRandomSeedGenerator takes with the
+            handle.
 
     Example:
         >>> with tf.Graph().as_default():  # it can be built, but not run
@@ -112,8 +113,8 @@ class AnonymousRandomSeedGenerator(Op):
 
         Returns:
             handle: resource, `scalar`. Handle of the source.
-            deleter: variant, `scalar`. What goes to DeleteRandomSeedGenerator beside
-                it.
+            deleter: variant, `scalar`. What DeleteRandomSeedGenerator takes with the
+                handle.
 
         Raises:
             OpError: the op refuses an argument.
@@ -180,7 +181,8 @@ def anonymous_random_seed_generator(
 
     Returns:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteRandomSeedGenerator beside it.
+        deleter: variant, `scalar`. What DeleteRandomSeedGenerator takes with the
+            handle.
 
     Raises:
         OpError: the op refuses an argument.

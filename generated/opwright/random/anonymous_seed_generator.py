@@ -62,8 +62,8 @@ class AnonymousSeedGenerator(Op):
 
     Attributes:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteSeedGenerator beside it, so that
-            it is not ended earlier.
+        deleter: variant, `scalar`. What DeleteSeedGenerator takes with the handle, so
+            that the generator is not deleted earlier.
 
     Example:
         >>> handle, deleter = anonymous_seed_generator(1, 2, True)
@@ -114,16 +114,16 @@ class AnonymousSeedGenerator(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            seed: int64, `scalar`. First half of the seed. With both halves 0, one is
-                taken that nobody can know.
+            seed: int64, `scalar`. First half of the seed. With both halves 0, a random
+                seed is drawn.
             seed2: int64, `scalar`. Second half of the seed.
             reshuffle: bool, `scalar`. Whether each pass over the data gets seeds of its
                 own.
 
         Returns:
             handle: resource, `scalar`. Handle of the source.
-            deleter: variant, `scalar`. What goes to DeleteSeedGenerator beside it, so
-                that it is not ended earlier.
+            deleter: variant, `scalar`. What DeleteSeedGenerator takes with the handle,
+                so that the generator is not deleted earlier.
 
         Raises:
             OpError: the op refuses an argument.
@@ -192,8 +192,8 @@ def anonymous_seed_generator(
     `AnonymousSeedGenerator.create` in the current scope.
 
     Args:
-        seed: int64, `scalar`. First half of the seed. With both halves 0, one is taken
-            that nobody can know.
+        seed: int64, `scalar`. First half of the seed. With both halves 0, a random seed
+            is drawn.
         seed2: int64, `scalar`. Second half of the seed.
         reshuffle: bool, `scalar`. Whether each pass over the data gets seeds of its
             own.
@@ -201,8 +201,8 @@ def anonymous_seed_generator(
 
     Returns:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What goes to DeleteSeedGenerator beside it, so that
-            it is not ended earlier.
+        deleter: variant, `scalar`. What DeleteSeedGenerator takes with the handle, so
+            that the generator is not deleted earlier.
 
     Raises:
         OpError: the op refuses an argument.

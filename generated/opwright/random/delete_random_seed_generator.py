@@ -90,8 +90,8 @@ class DeleteRandomSeedGenerator(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource, `scalar`. Handle of the source.
-            deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned
-                beside the handle.
+            deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned with
+                the handle.
 
         Raises:
             OpError: the op refuses an argument.
@@ -138,8 +138,8 @@ def delete_random_seed_generator(
 
     Args:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned beside
-            the handle.
+        deleter: variant, `scalar`. What AnonymousRandomSeedGenerator returned with the
+            handle.
         name: what the op is called in a graph.
 
     Raises:

@@ -91,7 +91,7 @@ class DeleteSeedGenerator(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             handle: resource, `scalar`. Handle of the source.
-            deleter: variant, `scalar`. What AnonymousSeedGenerator returned beside the
+            deleter: variant, `scalar`. What AnonymousSeedGenerator returned with the
                 handle.
 
         Raises:
@@ -137,7 +137,7 @@ def delete_seed_generator(
 
     Args:
         handle: resource, `scalar`. Handle of the source.
-        deleter: variant, `scalar`. What AnonymousSeedGenerator returned beside the
+        deleter: variant, `scalar`. What AnonymousSeedGenerator returned with the
             handle.
         name: what the op is called in a graph.
 

@@ -35,7 +35,7 @@ class DummySeedGenerator(TensorOp[TResource]):
 
     For ops that take the handle of a source of seeds, such as ShuffleDatasetV3, where
     shapes and dtypes count and no seed will ever be drawn: tf.data puts one in when it
-    rewrites graphs. Who draws from it fails. AnonymousSeedGenerator makes real ones.
+    rewrites graphs. Drawing from it fails. AnonymousSeedGenerator makes real ones.
 
     Stateful. Gradient: none registered.
 
@@ -66,8 +66,8 @@ class DummySeedGenerator(TensorOp[TResource]):
 
         For ops that take the handle of a source of seeds, such as ShuffleDatasetV3,
         where shapes and dtypes count and no seed will ever be drawn: tf.data puts one
-        in when it rewrites graphs. Who draws from it fails. AnonymousSeedGenerator
-        makes real ones.
+        in when it rewrites graphs. Drawing from it fails. AnonymousSeedGenerator makes
+        real ones.
 
         Stateful. Gradient: none registered.
 
@@ -108,7 +108,7 @@ def dummy_seed_generator(
 
     For ops that take the handle of a source of seeds, such as ShuffleDatasetV3, where
     shapes and dtypes count and no seed will ever be drawn: tf.data puts one in when it
-    rewrites graphs. Who draws from it fails. AnonymousSeedGenerator makes real ones.
+    rewrites graphs. Drawing from it fails. AnonymousSeedGenerator makes real ones.
 
     Stateful. Gradient: none registered.
 

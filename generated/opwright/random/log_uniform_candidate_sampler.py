@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -99,6 +100,7 @@ class LogUniformCandidateSampler(Op):
     """
 
     OP_NAME = "LogUniformCandidateSampler"
+    REQUIRES = ('memory("int64", 2, num_sampled)',)
     SHAPES = {
         "true_classes": "(b, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -116,8 +118,8 @@ class LogUniformCandidateSampler(Op):
         """Optional attributes of LogUniformCandidateSampler.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -192,7 +194,7 @@ class LogUniformCandidateSampler(Op):
             range_max: int. At least 1. How many classes there are.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -204,7 +206,8 @@ class LogUniformCandidateSampler(Op):
                 samples was to be expected.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> sampled, true_count, sampled_count = log_uniform_candidate_sampler(
@@ -230,6 +233,7 @@ class LogUniformCandidateSampler(Op):
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
                 )
+                and _holds(num_sampled)
             ):
                 (
                     op.sampled_candidates,
@@ -273,6 +277,14 @@ class LogUniformCandidateSampler(Op):
 
 DEFAULTS = LogUniformCandidateSampler.Options()
 MERGE = LogUniformCandidateSampler.Options.merge
+
+
+def _holds(num_sampled: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 2, num_sampled)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -321,7 +333,7 @@ def log_uniform_candidate_sampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -334,7 +346,8 @@ def log_uniform_candidate_sampler(
             was to be expected.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> sampled, true_count, sampled_count = log_uniform_candidate_sampler(
@@ -359,6 +372,7 @@ def log_uniform_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and _holds(num_sampled)
         ):
             _result = LogUniformCandidateSamplerOutputs._make(
                 execute(

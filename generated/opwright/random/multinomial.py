@@ -20,10 +20,14 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,6 +98,7 @@ class Multinomial(TensorOp[OutputDtype]):
     """
 
     OP_NAME = "Multinomial"
+    REQUIRES = ("memory(output_dtype, shape(logits)[:1], value(num_samples))",)
     SHAPES = {
         "logits": "(b, c)",
         "num_samples": "()",
@@ -107,8 +112,8 @@ class Multinomial(TensorOp[OutputDtype]):
         """Optional attributes of Multinomial.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -196,7 +201,7 @@ class Multinomial(TensorOp[OutputDtype]):
             num_samples: int32, `scalar`. How many to draw for each row.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
             output_dtype: dtype, one of int32, int64. Default int64. Dtype of the
                 indices.
@@ -205,7 +210,8 @@ class Multinomial(TensorOp[OutputDtype]):
             output: `output_dtype`, `b num_samples`. Indices of the classes drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(output_dtype, shape(logits)[:1], value(num_samples))`.
 
         Example:
             >>> logits = np.log([[0.5, 0.5, 1e-9], [1e-9, 1e-9, 1.0]])
@@ -228,6 +234,7 @@ class Multinomial(TensorOp[OutputDtype]):
                     and -2147483648 <= num_samples <= 2147483647
                     or fits(TInt32, num_samples)
                 )
+                and _holds(logits, num_samples, output_dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -259,6 +266,16 @@ class Multinomial(TensorOp[OutputDtype]):
 
 DEFAULTS = Multinomial.Options()
 MERGE = Multinomial.Options.merge
+
+
+def _holds(logits: object, num_samples: object, output_dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            dtype_name(output_dtype), sizes_of(logits)[:1], value_of(num_samples)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -324,7 +341,7 @@ def multinomial(
             batch.
         num_samples: int32, `scalar`. How many to draw for each row.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         output_dtype: dtype, one of int32, int64. Default int64. Dtype of the indices.
         name: what the op is called in a graph.
@@ -333,7 +350,8 @@ def multinomial(
         output: `output_dtype`, `b num_samples`. Indices of the classes drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(output_dtype, shape(logits)[:1], value(num_samples))`.
 
     Example:
         >>> logits = np.log([[0.5, 0.5, 1e-9], [1e-9, 1e-9, 1.0]])
@@ -355,6 +373,7 @@ def multinomial(
                 and -2147483648 <= num_samples <= 2147483647
                 or fits(TInt32, num_samples)
             )
+            and _holds(logits, num_samples, output_dtype)
         ):
             _result = execute(
                 context[CURRENT],

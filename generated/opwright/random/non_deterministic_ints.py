@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -64,6 +67,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
     """
 
     OP_NAME = "NonDeterministicInts"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "output": "(*dims(r),)",
@@ -119,7 +123,8 @@ class NonDeterministicInts(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> first, second = non_deterministic_ints([4]), non_deterministic_ints([4])
@@ -140,6 +145,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -153,6 +159,14 @@ class NonDeterministicInts(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape,), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -203,7 +217,8 @@ def non_deterministic_ints(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> first, second = non_deterministic_ints([4]), non_deterministic_ints([4])
@@ -224,6 +239,7 @@ def non_deterministic_ints(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

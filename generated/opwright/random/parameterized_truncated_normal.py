@@ -14,12 +14,15 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +93,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "ParameterizedTruncatedNormal"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "where((r,), r >= 1)",
         "means": "either((), (m,))",
@@ -106,8 +110,8 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         """Optional attributes of ParameterizedTruncatedNormal.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -180,14 +184,15 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
                 each row.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -202,7 +207,11 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(shape, means, stdevs, minvals, maxvals)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ParameterizedTruncatedNormal",
@@ -230,6 +239,18 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
 DEFAULTS = ParameterizedTruncatedNormal.Options()
 MERGE = ParameterizedTruncatedNormal.Options.merge
+
+
+def _holds(
+    shape: object, means: object, stdevs: object, minvals: object, maxvals: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(means, stdevs, minvals, maxvals), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -275,7 +296,7 @@ def parameterized_truncated_normal(
         maxvals: `dtype`, `scalar | b`. Upper bounds, inf for none: one, or one for each
             row.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -283,7 +304,8 @@ def parameterized_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -297,7 +319,11 @@ def parameterized_truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(shape, means, stdevs, minvals, maxvals)
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParameterizedTruncatedNormal",

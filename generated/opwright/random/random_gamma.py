@@ -12,12 +12,16 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +91,7 @@ class RandomGamma(TensorOp[T]):
     """
 
     OP_NAME = "RandomGamma"
+    REQUIRES = ("memory(T, contents(shape), elements(alpha))",)
     SHAPES = {
         "shape": "(r,)",
         "alpha": "(*a,)",
@@ -100,8 +105,8 @@ class RandomGamma(TensorOp[T]):
         """Optional attributes of RandomGamma.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -164,7 +169,7 @@ class RandomGamma(TensorOp[T]):
             alpha: `T`, `*a`. Shape parameters, above 0. They are the means, too.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -172,7 +177,8 @@ class RandomGamma(TensorOp[T]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, contents(shape), elements(alpha))`.
 
         Example:
             >>> draws = random_gamma([10000], [0.5, 3.0], seed=7)
@@ -187,7 +193,7 @@ class RandomGamma(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, alpha):
                 op.output = execute(
                     context[CURRENT],
                     "RandomGamma",
@@ -212,6 +218,14 @@ class RandomGamma(TensorOp[T]):
 
 DEFAULTS = RandomGamma.Options()
 MERGE = RandomGamma.Options.merge
+
+
+def _holds(shape: object, alpha: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(alpha), contents_of(shape), elements_of(alpha))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -247,7 +261,7 @@ def random_gamma(
         shape: `S`, `r`. Sizes of what is drawn for each parameter.
         alpha: `T`, `*a`. Shape parameters, above 0. They are the means, too.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -256,7 +270,8 @@ def random_gamma(
             ones.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, contents(shape), elements(alpha))`.
 
     Example:
         >>> draws = random_gamma([10000], [0.5, 3.0], seed=7)
@@ -270,7 +285,7 @@ def random_gamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, alpha):
             _result = execute(
                 context[CURRENT],
                 "RandomGamma",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -87,6 +90,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomIndexShuffle"
+    REQUIRES = ("0 <= rounds <= 2**20",)
     SHAPES = {
         "index": "either((), (n,))",
         "seed": "either((3,), (n, 3))",
@@ -167,7 +171,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             output: `dtype`, `scalar | n`. Positions after it.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`.
 
         Example:
             >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()
@@ -183,11 +187,20 @@ class RandomIndexShuffle(TensorOp[Dtype]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(index) is type(max_index) is EagerTensor
-                    or type(max_index) is int
-                    and 0 <= max_index <= 127
+                    type(index) is EagerTensor
+                    and (
+                        type(max_index) is EagerTensor
+                        or type(max_index) is int
+                        and (
+                            0 <= max_index <= 127
+                            or -2147483648 <= max_index <= 2147483647
+                            and HOLDS_INT32[datatype_enum(index)]
+                        )
+                        or type(max_index) in EXACT_TYPES[datatype_enum(index)]
+                    )
                     or fit_pair(None, index, max_index)
                 )
+                and _holds(opts.rounds)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -209,6 +222,14 @@ class RandomIndexShuffle(TensorOp[Dtype]):
 
 DEFAULTS = RandomIndexShuffle.Options()
 MERGE = RandomIndexShuffle.Options.merge
+
+
+def _holds(rounds: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return 0 <= rounds <= 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -254,7 +275,7 @@ def random_index_shuffle(
         output: `dtype`, `scalar | n`. Positions after it.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`.
 
     Example:
         >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()
@@ -269,11 +290,20 @@ def random_index_shuffle(
             context[EAGER]
             and not graphs.stack
             and (
-                type(index) is type(max_index) is EagerTensor
-                or type(max_index) is int
-                and 0 <= max_index <= 127
+                type(index) is EagerTensor
+                and (
+                    type(max_index) is EagerTensor
+                    or type(max_index) is int
+                    and (
+                        0 <= max_index <= 127
+                        or -2147483648 <= max_index <= 2147483647
+                        and HOLDS_INT32[datatype_enum(index)]
+                    )
+                    or type(max_index) in EXACT_TYPES[datatype_enum(index)]
+                )
                 or fit_pair(None, index, max_index)
             )
+            and _holds(rounds)
         ):
             _result = execute(
                 context[CURRENT],

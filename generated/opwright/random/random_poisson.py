@@ -12,12 +12,17 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_finite,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar, deprecated
 
@@ -78,6 +83,10 @@ class RandomPoisson(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomPoisson"
+    REQUIRES = (
+        "finite(rate)",
+        "memory(dtype, contents(shape), elements(rate))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "rate": "(*l,)",
@@ -91,8 +100,8 @@ class RandomPoisson(TensorOp[Dtype]):
         """Optional attributes of RandomPoisson.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -150,7 +159,7 @@ class RandomPoisson(TensorOp[Dtype]):
             rate: `dtype`, `*l`. Means of the distributions.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -158,7 +167,8 @@ class RandomPoisson(TensorOp[Dtype]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `finite(rate)`,
+                `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = opwright.random.random_poisson_v2(
@@ -172,7 +182,7 @@ class RandomPoisson(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, rate):
                 op.output = execute(
                     context[CURRENT],
                     "RandomPoisson",
@@ -197,6 +207,16 @@ class RandomPoisson(TensorOp[Dtype]):
 
 DEFAULTS = RandomPoisson.Options()
 MERGE = RandomPoisson.Options.merge
+
+
+def _holds(shape: object, rate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all_finite(rate) and has_room(
+            some_dtype_of(rate), contents_of(shape), elements_of(rate)
+        )
+    except Exception:
+        return False
 
 
 @deprecated(
@@ -228,7 +248,7 @@ def random_poisson(
         shape: `S`, `r`. Sizes of what is drawn for each rate.
         rate: `dtype`, `*l`. Means of the distributions.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -237,7 +257,8 @@ def random_poisson(
             ones.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `finite(rate)`,
+            `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = opwright.random.random_poisson_v2(
@@ -250,7 +271,7 @@ def random_poisson(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, rate):
             _result = execute(
                 context[CURRENT],
                 "RandomPoisson",

@@ -14,12 +14,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    all_finite,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -95,6 +100,10 @@ class RandomPoissonV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomPoissonV2"
+    REQUIRES = (
+        "finite(rate)",
+        "memory(dtype, contents(shape), elements(rate))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "rate": "(*l,)",
@@ -108,8 +117,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
         """Optional attributes of RandomPoissonV2.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -189,7 +198,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
             rate: `R`, `*l`. Means of the distributions.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
             dtype: dtype, one of float16, float32, float64, int32, int64. Default int64.
                 Dtype of the counts.
@@ -199,7 +208,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `finite(rate)`,
+                `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)
@@ -214,7 +224,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, rate, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "RandomPoissonV2",
@@ -241,6 +251,16 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
 DEFAULTS = RandomPoissonV2.Options()
 MERGE = RandomPoissonV2.Options.merge
+
+
+def _holds(shape: object, rate: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all_finite(rate) and has_room(
+            dtype_name(dtype), contents_of(shape), elements_of(rate)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -299,7 +319,7 @@ def random_poisson_v2(
         shape: `S`, `r`. Sizes of what is drawn for each rate.
         rate: `R`, `*l`. Means of the distributions.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         dtype: dtype, one of float16, float32, float64, int32, int64. Default int64.
             Dtype of the counts.
@@ -310,7 +330,8 @@ def random_poisson_v2(
             ones.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `finite(rate)`,
+            `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)
@@ -324,7 +345,7 @@ def random_poisson_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, rate, dtype):
             _result = execute(
                 context[CURRENT],
                 "RandomPoissonV2",

@@ -79,8 +79,8 @@ class RandomShuffle(TensorOp[T]):
         """Optional attributes of RandomShuffle.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -135,7 +135,7 @@ class RandomShuffle(TensorOp[T]):
             value: `T`, `*x`. What is shuffled, of any dtype.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -208,7 +208,7 @@ def random_shuffle(
     Args:
         value: `T`, `*x`. What is shuffled, of any dtype.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 

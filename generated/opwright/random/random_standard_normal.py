@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -83,6 +86,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomStandardNormal"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -95,8 +99,8 @@ class RandomStandardNormal(TensorOp[Dtype]):
         """Optional attributes of RandomStandardNormal.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -157,14 +161,15 @@ class RandomStandardNormal(TensorOp[Dtype]):
                 numbers.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> draws = random_standard_normal([10000], tf.float32, seed=7).numpy()
@@ -177,7 +182,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "RandomStandardNormal",
@@ -203,6 +208,14 @@ class RandomStandardNormal(TensorOp[Dtype]):
 
 DEFAULTS = RandomStandardNormal.Options()
 MERGE = RandomStandardNormal.Options.merge
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -237,7 +250,7 @@ def random_standard_normal(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -245,7 +258,8 @@ def random_standard_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> draws = random_standard_normal([10000], tf.float32, seed=7).numpy()
@@ -257,7 +271,7 @@ def random_standard_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, dtype):
             _result = execute(
                 context[CURRENT],
                 "RandomStandardNormal",

@@ -14,11 +14,14 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -80,6 +83,7 @@ class RandomUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomUniform"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -92,8 +96,8 @@ class RandomUniform(TensorOp[Dtype]):
         """Optional attributes of RandomUniform.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -155,14 +159,15 @@ class RandomUniform(TensorOp[Dtype]):
                 numbers.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> random_uniform([2, 3], tf.float32, seed=7).numpy().round(2)
@@ -175,7 +180,7 @@ class RandomUniform(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "RandomUniform",
@@ -201,6 +206,14 @@ class RandomUniform(TensorOp[Dtype]):
 
 DEFAULTS = RandomUniform.Options()
 MERGE = RandomUniform.Options.merge
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -233,7 +246,7 @@ def random_uniform(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -241,7 +254,8 @@ def random_uniform(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> random_uniform([2, 3], tf.float32, seed=7).numpy().round(2)
@@ -253,7 +267,7 @@ def random_uniform(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, dtype):
             _result = execute(
                 context[CURRENT],
                 "RandomUniform",

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -84,6 +90,7 @@ class RandomUniformInt(TensorOp[Tout]):
     """
 
     OP_NAME = "RandomUniformInt"
+    REQUIRES = ("memory(Tout, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "minval": "()",
@@ -98,8 +105,8 @@ class RandomUniformInt(TensorOp[Tout]):
         """Optional attributes of RandomUniformInt.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -163,14 +170,15 @@ class RandomUniformInt(TensorOp[Tout]):
             maxval: `Tout`, `scalar`. One above the highest.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
             output: `Tout`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(Tout, contents(shape))`.
 
         Example:
             >>> random_uniform_int([8], 1, 7, seed=7).numpy()  # dice
@@ -186,11 +194,20 @@ class RandomUniformInt(TensorOp[Tout]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(minval) is type(maxval) is EagerTensor
-                    or type(maxval) is int
-                    and 0 <= maxval <= 127
+                    type(minval) is EagerTensor
+                    and (
+                        type(maxval) is EagerTensor
+                        or type(maxval) is int
+                        and (
+                            0 <= maxval <= 127
+                            or -2147483648 <= maxval <= 2147483647
+                            and HOLDS_INT32[datatype_enum(minval)]
+                        )
+                        or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                    )
                     or fit_pair(None, minval, maxval)
                 )
+                and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -217,6 +234,14 @@ class RandomUniformInt(TensorOp[Tout]):
 
 DEFAULTS = RandomUniformInt.Options()
 MERGE = RandomUniformInt.Options.merge
+
+
+def _holds(shape: object, minval: object, maxval: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -255,7 +280,7 @@ def random_uniform_int(
         minval: `Tout`, `scalar`. The lowest integer that may come up.
         maxval: `Tout`, `scalar`. One above the highest.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -263,7 +288,8 @@ def random_uniform_int(
         output: `Tout`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(Tout, contents(shape))`.
 
     Example:
         >>> random_uniform_int([8], 1, 7, seed=7).numpy()  # dice
@@ -278,11 +304,20 @@ def random_uniform_int(
             context[EAGER]
             and not graphs.stack
             and (
-                type(minval) is type(maxval) is EagerTensor
-                or type(maxval) is int
-                and 0 <= maxval <= 127
+                type(minval) is EagerTensor
+                and (
+                    type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and (
+                        0 <= maxval <= 127
+                        or -2147483648 <= maxval <= 2147483647
+                        and HOLDS_INT32[datatype_enum(minval)]
+                    )
+                    or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                )
                 or fit_pair(None, minval, maxval)
             )
+            and _holds(shape, minval, maxval)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never
@@ -50,7 +51,7 @@ class RecordInput(TensorOp[TString]):
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then.
 
-    Reading lies in the kernel's hands, and nobody can tell how far it is, or save it:
+    The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
     Stateful. Gradient: none registered.
@@ -68,6 +69,11 @@ class RecordInput(TensorOp[TString]):
     """
 
     OP_NAME = "RecordInput"
+    REQUIRES = (
+        "file_buffer_size >= 1",
+        "1 <= file_parallelism <= 2**16",
+        'memory("string", batch_size)',
+    )
     SHAPES = {
         "records": "(batch_size,)",
     }
@@ -163,8 +169,8 @@ class RecordInput(TensorOp[TString]):
         in a buffer; a call waits until that is half full, or the pass at its end. The
         threads start with the first call. A pattern without files is refused then.
 
-        Reading lies in the kernel's hands, and nobody can tell how far it is, or save
-        it: TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
+        The kernel controls reading, and a program can neither know nor save how far it
+        is: TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
         Stateful. Gradient: none registered.
 
@@ -190,7 +196,8 @@ class RecordInput(TensorOp[TString]):
             records: string, `batch_size`. The records, as they are in the files.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
+                `1 <= file_parallelism <= 2**16`, `memory("string", batch_size)`.
 
         Example:
             >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:
@@ -206,7 +213,13 @@ class RecordInput(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    opts.file_buffer_size, opts.file_parallelism, opts.batch_size
+                )
+            ):
                 op.records = execute(
                     context[CURRENT],
                     "RecordInput",
@@ -249,6 +262,18 @@ DEFAULTS = RecordInput.Options()
 MERGE = RecordInput.Options.merge
 
 
+def _holds(file_buffer_size: int, file_parallelism: int, batch_size: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            file_buffer_size >= 1
+            and 1 <= file_parallelism <= 65536
+            and has_room("string", batch_size)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def record_input(
     file_pattern: StringLike,
@@ -270,7 +295,7 @@ def record_input(
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then.
 
-    Reading lies in the kernel's hands, and nobody can tell how far it is, or save it:
+    The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
     Stateful. Gradient: none registered.
@@ -296,7 +321,8 @@ def record_input(
         records: string, `batch_size`. The records, as they are in the files.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
+            `1 <= file_parallelism <= 2**16`, `memory("string", batch_size)`.
 
     Example:
         >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:
@@ -311,7 +337,11 @@ def record_input(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(file_buffer_size, file_parallelism, batch_size)
+        ):
             _result = execute(
                 context[CURRENT],
                 "RecordInput",

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TUint64,
     TensorOp,
+    are_held,
     context,
     describe_missing_args,
     execute,
@@ -45,8 +46,9 @@ class RngReadAndSkip(TensorOp[TInt64]):
 
     The counter grows by 256 times `delta`: by as much as drawing `delta` numbers would
     make it. The state from before comes back, at once, so that no two callers can get
-    the same: who draws at most `delta` numbers from it, by StatelessRandomUniformV2 and
-    its kin, draws what nobody else does. tf.random.Generator does all its drawing so.
+    the same. A caller that draws at most `delta` numbers from it, by
+    StatelessRandomUniformV2 and similar ops, draws numbers that no other caller draws.
+    tf.random.Generator does all its drawing so.
 
     RngSkip returns nothing.
 
@@ -65,6 +67,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
     """
 
     OP_NAME = "RngReadAndSkip"
+    REQUIRES = ('holds(resource, "int64")',)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "alg": "()",
@@ -92,9 +95,9 @@ class RngReadAndSkip(TensorOp[TInt64]):
 
         The counter grows by 256 times `delta`: by as much as drawing `delta` numbers
         would make it. The state from before comes back, at once, so that no two callers
-        can get the same: who draws at most `delta` numbers from it, by
-        StatelessRandomUniformV2 and its kin, draws what nobody else does.
-        tf.random.Generator does all its drawing so.
+        can get the same. A caller that draws at most `delta` numbers from it, by
+        StatelessRandomUniformV2 and similar ops, draws numbers that no other caller
+        draws. tf.random.Generator does all its drawing so.
 
         RngSkip returns nothing.
 
@@ -115,7 +118,8 @@ class RngReadAndSkip(TensorOp[TInt64]):
                 one first, then the key.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -139,6 +143,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
                     or fits(TInt32, alg)
                 )
                 and (type(delta) is EagerTensor or fits(TUint64, delta))
+                and _holds(resource)
             ):
                 op.value = execute(
                     context[CURRENT], "RngReadAndSkip", None, resource, alg, delta
@@ -147,6 +152,14 @@ class RngReadAndSkip(TensorOp[TInt64]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, alg, delta), {}, fast_path_error)
+
+
+def _holds(resource: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held("int64", resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -162,8 +175,9 @@ def rng_read_and_skip(
 
     The counter grows by 256 times `delta`: by as much as drawing `delta` numbers would
     make it. The state from before comes back, at once, so that no two callers can get
-    the same: who draws at most `delta` numbers from it, by StatelessRandomUniformV2 and
-    its kin, draws what nobody else does. tf.random.Generator does all its drawing so.
+    the same. A caller that draws at most `delta` numbers from it, by
+    StatelessRandomUniformV2 and similar ops, draws numbers that no other caller draws.
+    tf.random.Generator does all its drawing so.
 
     RngSkip returns nothing.
 
@@ -184,7 +198,7 @@ def rng_read_and_skip(
             first, then the key.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -208,6 +222,7 @@ def rng_read_and_skip(
                 or fits(TInt32, alg)
             )
             and (type(delta) is EagerTensor or fits(TUint64, delta))
+            and _holds(resource)
         ):
             _result = execute(
                 context[CURRENT], "RngReadAndSkip", name, resource, alg, delta

@@ -18,13 +18,18 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
+    are_held,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
+    is_nan_free,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -106,6 +111,11 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
     TRUNCATED = {
         "algorithm": "int32",
     }
+    REQUIRES = (
+        'holds(resource, "int64")',
+        "nan_free(counts, probs)",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -196,7 +206,9 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers of successes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`, `nan_free(counts, probs)`,
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -222,6 +234,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
+                and _holds(resource, shape, counts, probs, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -244,6 +257,21 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
             {"dtype": dtype},
             fast_path_error,
         )
+
+
+def _holds(
+    resource: object, shape: object, counts: object, probs: object, dtype: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            are_held("int64", resource)
+            and is_nan_free(counts)
+            and is_nan_free(probs)
+            and has_room(dtype_name(dtype), contents_of(shape))
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -319,7 +347,8 @@ def stateful_random_binomial(
         output: `dtype`, `*shape`. The numbers of successes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+            `nan_free(counts, probs)`, `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -345,6 +374,7 @@ def stateful_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
+            and _holds(resource, shape, counts, probs, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,12 +17,16 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
+    are_held,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -60,8 +64,8 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
     """Draws floats from the normal distribution within two deviations, by a state.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     The state of the generator lies in a variable of int64: a counter of 128 bits, then
     a key of 64. A call locks it, draws from there, and moves the counter on by 256 for
@@ -84,6 +88,10 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulTruncatedNormal"
+    REQUIRES = (
+        'holds(resource, "int64")',
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -134,8 +142,8 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         state.
 
         Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie
-        more than 2 from the mean. So the deviation of what is left is about 0.88: who
-        wants initial weights of a given deviation divides by 0.8796.
+        more than 2 from the mean. So the deviation of what is left is about 0.88: for
+        initial weights of a given deviation, divide by 0.8796.
 
         The state of the generator lies in a variable of int64: a counter of 128 bits,
         then a key of 64. A call locks it, draws from there, and moves the counter on by
@@ -162,7 +170,8 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -190,6 +199,7 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
+                and _holds(resource, shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -207,6 +217,16 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         return op._build(
             scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(resource: object, shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held("int64", resource) and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -244,8 +264,8 @@ def stateful_truncated_normal(
     """Draws floats from the normal distribution within two deviations, by a state.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     The state of the generator lies in a variable of int64: a counter of 128 bits, then
     a key of 64. A call locks it, draws from there, and moves the counter on by 256 for
@@ -272,7 +292,8 @@ def stateful_truncated_normal(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -300,6 +321,7 @@ def stateful_truncated_normal(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
+            and _holds(resource, shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

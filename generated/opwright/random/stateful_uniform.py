@@ -15,12 +15,16 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
+    are_held,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -82,6 +86,10 @@ class StatefulUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniform"
+    REQUIRES = (
+        'holds(resource, "int64")',
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -158,7 +166,8 @@ class StatefulUniform(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -187,6 +196,7 @@ class StatefulUniform(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
+                and _holds(resource, shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -204,6 +214,16 @@ class StatefulUniform(TensorOp[Dtype]):
         return op._build(
             scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(resource: object, shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held("int64", resource) and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -268,7 +288,8 @@ def stateful_uniform(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -297,6 +318,7 @@ def stateful_uniform(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
+            and _holds(resource, shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

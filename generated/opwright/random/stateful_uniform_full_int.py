@@ -17,12 +17,16 @@ from opwright_runtime.gencode import (
     TInt64,
     TUint64,
     TensorOp,
+    are_held,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -81,6 +85,10 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformFullInt"
+    REQUIRES = (
+        'holds(resource, "int64")',
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -157,7 +165,8 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -184,6 +193,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
+                and _holds(resource, shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -201,6 +211,16 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
         return op._build(
             scope, (resource, algorithm, shape), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(resource: object, shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held("int64", resource) and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -264,7 +284,8 @@ def stateful_uniform_full_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -291,6 +312,7 @@ def stateful_uniform_full_int(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
+            and _holds(resource, shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    are_held,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +87,10 @@ class StatefulUniformInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformInt"
+    REQUIRES = (
+        'holds(resource, "int64")',
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -141,7 +149,8 @@ class StatefulUniformInt(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -172,6 +181,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
                     type(minval) is type(maxval) is EagerTensor
                     or fit_pair(TInt64, minval, maxval)
                 )
+                and _holds(resource, shape, minval, maxval)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -189,6 +199,16 @@ class StatefulUniformInt(TensorOp[Dtype]):
         return op._build(
             scope, (resource, algorithm, shape, minval, maxval), {}, fast_path_error
         )
+
+
+def _holds(resource: object, shape: object, minval: object, maxval: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held("int64", resource) and has_room(
+            some_dtype_of(minval, maxval), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -233,7 +253,8 @@ def stateful_uniform_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -264,6 +285,7 @@ def stateful_uniform_int(
                 type(minval) is type(maxval) is EagerTensor
                 or fit_pair(TInt64, minval, maxval)
             )
+            and _holds(resource, shape, minval, maxval)
         ):
             _result = execute(
                 context[CURRENT],

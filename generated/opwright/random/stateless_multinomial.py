@@ -18,10 +18,14 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +95,7 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
     """
 
     OP_NAME = "StatelessMultinomial"
+    REQUIRES = ("memory(output_dtype, shape(logits)[:1], value(num_samples))",)
     SHAPES = {
         "logits": "(b, c)",
         "num_samples": "()",
@@ -171,7 +176,8 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
             output: `output_dtype`, `b num_samples`. Indices of the classes drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(output_dtype, shape(logits)[:1], value(num_samples))`.
 
         Example:
             >>> logits = np.log([[0.5, 0.5, 1e-9], [1e-9, 1e-9, 1.0]])
@@ -199,6 +205,7 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(logits, num_samples, output_dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -223,6 +230,16 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
             {"output_dtype": output_dtype},
             fast_path_error,
         )
+
+
+def _holds(logits: object, num_samples: object, output_dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            dtype_name(output_dtype), sizes_of(logits)[:1], value_of(num_samples)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -289,7 +306,8 @@ def stateless_multinomial(
         output: `output_dtype`, `b num_samples`. Indices of the classes drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(output_dtype, shape(logits)[:1], value(num_samples))`.
 
     Example:
         >>> logits = np.log([[0.5, 0.5, 1e-9], [1e-9, 1e-9, 1.0]])
@@ -317,6 +335,7 @@ def stateless_multinomial(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(logits, num_samples, output_dtype)
         ):
             _result = execute(
                 context[CURRENT],

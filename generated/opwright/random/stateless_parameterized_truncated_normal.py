@@ -15,12 +15,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -99,6 +102,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessParameterizedTruncatedNormal"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -163,7 +167,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -191,6 +196,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, means, stddevs, minvals, maxvals)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -209,6 +215,18 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         return op._build(
             scope, (shape, seed, means, stddevs, minvals, maxvals), {}, fast_path_error
         )
+
+
+def _holds(
+    shape: object, means: object, stddevs: object, minvals: object, maxvals: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(means, stddevs, minvals, maxvals), contents_of(shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -256,7 +274,8 @@ def stateless_parameterized_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -280,6 +299,7 @@ def stateless_parameterized_truncated_normal(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, means, stddevs, minvals, maxvals)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,12 +18,16 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
+    is_nan_free,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -104,6 +108,10 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomBinomial"
+    REQUIRES = (
+        "nan_free(counts, probs)",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -187,7 +195,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers of successes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `nan_free(counts, probs)`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> counts, probs = [10.0, 1000.0], 0.5
@@ -213,6 +222,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
+                and _holds(shape, counts, probs, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -231,6 +241,18 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         return op._build(
             scope, (shape, seed, counts, probs), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(shape: object, counts: object, probs: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            is_nan_free(counts)
+            and is_nan_free(probs)
+            and has_room(dtype_name(dtype), contents_of(shape))
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -301,7 +323,8 @@ def stateless_random_binomial(
         output: `dtype`, `*shape`. The numbers of successes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `nan_free(counts, probs)`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> counts, probs = [10.0, 1000.0], 0.5
@@ -327,6 +350,7 @@ def stateless_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
+            and _holds(shape, counts, probs, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,12 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +90,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomGammaV2"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -139,7 +143,8 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> draws = stateless_random_gamma_v2([10000, 2], [1, 2], [0.5, 3.0])
@@ -160,6 +165,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, alpha)
             ):
                 op.output = execute(
                     context[CURRENT], "StatelessRandomGammaV2", None, shape, seed, alpha
@@ -168,6 +174,14 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed, alpha), {}, fast_path_error)
+
+
+def _holds(shape: object, alpha: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(alpha), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -208,7 +222,8 @@ def stateless_random_gamma_v2(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> draws = stateless_random_gamma_v2([10000, 2], [1, 2], [0.5, 3.0])
@@ -229,6 +244,7 @@ def stateless_random_gamma_v2(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, alpha)
         ):
             _result = execute(
                 context[CURRENT], "StatelessRandomGammaV2", name, shape, seed, alpha

@@ -16,12 +16,15 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint64,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +90,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomGammaV3"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -137,8 +141,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored. One alone is not refused: what lies behind it in memory is read
-                as the second.
+                ignored. One alone is not refused: what follows it in memory is read as
+                the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
@@ -147,7 +151,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -177,6 +182,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape, alpha)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -192,6 +198,14 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, key, counter, alg, alpha), {}, fast_path_error)
+
+
+def _holds(shape: object, alpha: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(alpha), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -227,7 +241,7 @@ def stateless_random_gamma_v3(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
@@ -237,7 +251,8 @@ def stateless_random_gamma_v3(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -267,6 +282,7 @@ def stateless_random_gamma_v3(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape, alpha)
         ):
             _result = execute(
                 context[CURRENT],

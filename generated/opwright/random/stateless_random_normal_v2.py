@@ -19,11 +19,14 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -83,6 +86,7 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomNormalV2"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -153,8 +157,8 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored. One alone is not refused: what lies behind it in memory is read
-                as the second.
+                ignored. One alone is not refused: what follows it in memory is read as
+                the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             dtype: dtype, one of float16, bfloat16, float32, float64. Default float32.
@@ -164,7 +168,8 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -193,6 +198,7 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -211,6 +217,14 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
         return op._build(
             scope, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -267,7 +281,7 @@ def stateless_random_normal_v2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of float16, bfloat16, float32, float64. Default float32. Dtype
@@ -278,7 +292,8 @@ def stateless_random_normal_v2(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -307,6 +322,7 @@ def stateless_random_normal_v2(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,12 +16,16 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    all_finite,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -97,6 +101,10 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomPoisson"
+    REQUIRES = (
+        "memory(dtype, contents(shape))",
+        "finite(lam)",
+    )
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -148,7 +156,8 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The counts drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`, `finite(lam)`.
 
         Example:
             >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
@@ -169,6 +178,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, lam, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -184,6 +194,14 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed, lam), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(shape: object, lam: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape)) and all_finite(lam)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -223,7 +241,8 @@ def stateless_random_poisson(
         output: `dtype`, `*shape`. The counts drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`, `finite(lam)`.
 
     Example:
         >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
@@ -244,6 +263,7 @@ def stateless_random_poisson(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, lam, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,11 +17,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -85,6 +88,7 @@ class StatelessRandomUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniform"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -155,7 +159,8 @@ class StatelessRandomUniform(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> stateless_random_uniform([3], [1, 2]).numpy().round(4)
@@ -181,6 +186,7 @@ class StatelessRandomUniform(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -195,6 +201,14 @@ class StatelessRandomUniform(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -254,7 +268,8 @@ def stateless_random_uniform(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> stateless_random_uniform([3], [1, 2]).numpy().round(4)
@@ -280,6 +295,7 @@ def stateless_random_uniform(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

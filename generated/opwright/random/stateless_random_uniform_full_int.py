@@ -19,11 +19,14 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -87,6 +90,7 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniformFullInt"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -157,7 +161,8 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> stateless_random_uniform_full_int([2], [1, 2], dtype=tf.int32).numpy()
@@ -183,6 +188,7 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -197,6 +203,14 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -256,7 +270,8 @@ def stateless_random_uniform_full_int(
         output: `dtype`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> stateless_random_uniform_full_int([2], [1, 2], dtype=tf.int32).numpy()
@@ -282,6 +297,7 @@ def stateless_random_uniform_full_int(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

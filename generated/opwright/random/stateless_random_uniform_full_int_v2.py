@@ -18,11 +18,14 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -82,6 +85,7 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniformFullIntV2"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -151,8 +155,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored. One alone is not refused: what lies behind it in memory is read
-                as the second.
+                ignored. One alone is not refused: what follows it in memory is read as
+                the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             dtype: dtype, one of int32, int64, uint32, uint64. Default uint64. Dtype of
@@ -162,7 +166,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -194,6 +199,7 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -212,6 +218,14 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
         return op._build(
             scope, (shape, key, counter, alg), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -267,7 +281,7 @@ def stateless_random_uniform_full_int_v2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of int32, int64, uint32, uint64. Default uint64. Dtype of the
@@ -278,7 +292,8 @@ def stateless_random_uniform_full_int_v2(
         output: `dtype`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -308,6 +323,7 @@ def stateless_random_uniform_full_int_v2(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

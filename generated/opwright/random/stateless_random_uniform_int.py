@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
+    contents_of,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +92,7 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniformInt"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -141,7 +148,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> stateless_random_uniform_int([8], [1, 2], 1, 7).numpy()  # dice
@@ -162,11 +170,20 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
                     or fits(TInt64, seed)
                 )
                 and (
-                    type(minval) is type(maxval) is EagerTensor
-                    or type(maxval) is int
-                    and 0 <= maxval <= 127
+                    type(minval) is EagerTensor
+                    and (
+                        type(maxval) is EagerTensor
+                        or type(maxval) is int
+                        and (
+                            0 <= maxval <= 127
+                            or -2147483648 <= maxval <= 2147483647
+                            and HOLDS_INT32[datatype_enum(minval)]
+                        )
+                        or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                    )
                     or fit_pair(None, minval, maxval)
                 )
+                and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -181,6 +198,14 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed, minval, maxval), {}, fast_path_error)
+
+
+def _holds(shape: object, minval: object, maxval: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -223,7 +248,8 @@ def stateless_random_uniform_int(
         output: `dtype`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> stateless_random_uniform_int([8], [1, 2], 1, 7).numpy()  # dice
@@ -244,11 +270,20 @@ def stateless_random_uniform_int(
                 or fits(TInt64, seed)
             )
             and (
-                type(minval) is type(maxval) is EagerTensor
-                or type(maxval) is int
-                and 0 <= maxval <= 127
+                type(minval) is EagerTensor
+                and (
+                    type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and (
+                        0 <= maxval <= 127
+                        or -2147483648 <= maxval <= 2147483647
+                        and HOLDS_INT32[datatype_enum(minval)]
+                    )
+                    or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                )
                 or fit_pair(None, minval, maxval)
             )
+            and _holds(shape, minval, maxval)
         ):
             _result = execute(
                 context[CURRENT],

@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TUint64,
     TensorOp,
+    contents_of,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +92,7 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniformIntV2"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -137,8 +144,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored. One alone is not refused: what lies behind it in memory is read
-                as the second.
+                ignored. One alone is not refused: what follows it in memory is read as
+                the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             minval: `dtype`, `scalar`. The lowest integer that may come up.
@@ -148,7 +155,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -178,11 +186,20 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
                     or fits(TInt32, shape)
                 )
                 and (
-                    type(minval) is type(maxval) is EagerTensor
-                    or type(maxval) is int
-                    and 0 <= maxval <= 127
+                    type(minval) is EagerTensor
+                    and (
+                        type(maxval) is EagerTensor
+                        or type(maxval) is int
+                        and (
+                            0 <= maxval <= 127
+                            or -2147483648 <= maxval <= 2147483647
+                            and HOLDS_INT32[datatype_enum(minval)]
+                        )
+                        or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                    )
                     or fit_pair(None, minval, maxval)
                 )
+                and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -201,6 +218,14 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         return op._build(
             scope, (shape, key, counter, alg, minval, maxval), {}, fast_path_error
         )
+
+
+def _holds(shape: object, minval: object, maxval: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +261,7 @@ def stateless_random_uniform_int_v2(
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
             two words for Philox, the lower one first. Further ones are ignored. One
-            alone is not refused: what lies behind it in memory is read as the second.
+            alone is not refused: what follows it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         minval: `dtype`, `scalar`. The lowest integer that may come up.
@@ -247,7 +272,8 @@ def stateless_random_uniform_int_v2(
         output: `dtype`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> key, counter = opwright.random.stateless_random_get_key_counter([1, 2])
@@ -277,11 +303,20 @@ def stateless_random_uniform_int_v2(
                 or fits(TInt32, shape)
             )
             and (
-                type(minval) is type(maxval) is EagerTensor
-                or type(maxval) is int
-                and 0 <= maxval <= 127
+                type(minval) is EagerTensor
+                and (
+                    type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and (
+                        0 <= maxval <= 127
+                        or -2147483648 <= maxval <= 2147483647
+                        and HOLDS_INT32[datatype_enum(minval)]
+                    )
+                    or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
+                )
                 or fit_pair(None, minval, maxval)
             )
+            and _holds(shape, minval, maxval)
         ):
             _result = execute(
                 context[CURRENT],

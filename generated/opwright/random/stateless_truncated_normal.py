@@ -19,11 +19,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -88,6 +91,7 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessTruncatedNormal"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -159,7 +163,8 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> draws = stateless_truncated_normal([10000], [1, 2]).numpy()
@@ -186,6 +191,7 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
                     and -9223372036854775808 <= seed <= 9223372036854775807
                     or fits(TInt64, seed)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -200,6 +206,14 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (shape, seed), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -259,7 +273,8 @@ def stateless_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> draws = stateless_truncated_normal([10000], [1, 2]).numpy()
@@ -286,6 +301,7 @@ def stateless_truncated_normal(
                 and -9223372036854775808 <= seed <= 9223372036854775807
                 or fits(TInt64, seed)
             )
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -96,6 +97,11 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
     """
 
     OP_NAME = "ThreadUnsafeUnigramCandidateSampler"
+    REQUIRES = (
+        "0 <= range_max < 2**31 - 1",
+        'memory("int64", range_max)',
+        'memory("int64", 2, num_sampled)',
+    )
     SHAPES = {
         "true_classes": "(b, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -113,8 +119,8 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         """Optional attributes of ThreadUnsafeUnigramCandidateSampler.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -187,7 +193,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
             range_max: int. At least 1. How many classes there are.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -199,7 +205,9 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                 samples was to be expected.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `0 <= range_max < 2**31 - 1`, `memory("int64", range_max)`,
+                `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> sample = thread_unsafe_unigram_candidate_sampler
@@ -225,6 +233,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
                 )
+                and _holds(num_sampled, range_max)
             ):
                 (
                     op.sampled_candidates,
@@ -268,6 +277,18 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
 
 DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
 MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
+
+
+def _holds(num_sampled: int, range_max: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 <= range_max < 2147483648 - 1
+            and has_room("int64", range_max)
+            and has_room("int64", 2, num_sampled)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -315,7 +336,7 @@ def thread_unsafe_unigram_candidate_sampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -328,7 +349,9 @@ def thread_unsafe_unigram_candidate_sampler(
             was to be expected.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `0 <= range_max < 2**31 - 1`, `memory("int64", range_max)`,
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> sample = thread_unsafe_unigram_candidate_sampler
@@ -351,6 +374,7 @@ def thread_unsafe_unigram_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and _holds(num_sampled, range_max)
         ):
             _result = ThreadUnsafeUnigramCandidateSamplerOutputs._make(
                 execute(

@@ -14,11 +14,14 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -55,8 +58,8 @@ class TruncatedNormal(TensorOp[Dtype]):
     """Draws floats from the normal distribution, within two deviations.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -81,6 +84,7 @@ class TruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "TruncatedNormal"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -93,8 +97,8 @@ class TruncatedNormal(TensorOp[Dtype]):
         """Optional attributes of TruncatedNormal.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -134,8 +138,8 @@ class TruncatedNormal(TensorOp[Dtype]):
         """Draws floats from the normal distribution, within two deviations.
 
         Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie
-        more than 2 from the mean. So the deviation of what is left is about 0.88: who
-        wants initial weights of a given deviation divides by 0.8796.
+        more than 2 from the mean. So the deviation of what is left is about 0.88: for
+        initial weights of a given deviation, divide by 0.8796.
 
         `seed` and `seed2` together choose the sequence of numbers, which goes on from
         call to call: the same op in the same program run again gives the same sequence,
@@ -155,14 +159,15 @@ class TruncatedNormal(TensorOp[Dtype]):
                 numbers.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> draws = truncated_normal([10000], tf.float32, seed=7).numpy()
@@ -175,7 +180,7 @@ class TruncatedNormal(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "TruncatedNormal",
@@ -203,6 +208,14 @@ DEFAULTS = TruncatedNormal.Options()
 MERGE = TruncatedNormal.Options.merge
 
 
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def truncated_normal(
     shape: Operand[U],
@@ -216,8 +229,8 @@ def truncated_normal(
     """Draws floats from the normal distribution, within two deviations.
 
     Numbers are drawn with mean 0 and deviation 1, and drawn again while they lie more
-    than 2 from the mean. So the deviation of what is left is about 0.88: who wants
-    initial weights of a given deviation divides by 0.8796.
+    than 2 from the mean. So the deviation of what is left is about 0.88: for initial
+    weights of a given deviation, divide by 0.8796.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -235,7 +248,7 @@ def truncated_normal(
         shape: `T`, `r`. Sizes of the output, each at least 0.
         dtype: dtype, one of float16, bfloat16, float32, float64. Dtype of the numbers.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -243,7 +256,8 @@ def truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> draws = truncated_normal([10000], tf.float32, seed=7).numpy()
@@ -255,7 +269,7 @@ def truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape, dtype):
             _result = execute(
                 context[CURRENT],
                 "TruncatedNormal",

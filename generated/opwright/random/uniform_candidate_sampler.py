@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -93,6 +94,7 @@ class UniformCandidateSampler(Op):
     """
 
     OP_NAME = "UniformCandidateSampler"
+    REQUIRES = ('memory("int64", 2, num_sampled)',)
     SHAPES = {
         "true_classes": "(b, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -110,8 +112,8 @@ class UniformCandidateSampler(Op):
         """Optional attributes of UniformCandidateSampler.
 
         Attributes:
-            seed: int. First half of the seed. With both halves 0, the kernel takes a
-                seed that nobody can know.
+            seed: int. First half of the seed. With both halves 0, the kernel draws a
+                random seed.
             seed2: int. Second half of the seed.
         """
 
@@ -181,7 +183,7 @@ class UniformCandidateSampler(Op):
             range_max: int. At least 1. How many classes there are.
             options: merged field by field; the last explicit one wins.
                 seed: int. Default 0. First half of the seed. With both halves 0, the
-                    kernel takes a seed that nobody can know.
+                    kernel draws a random seed.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -193,7 +195,8 @@ class UniformCandidateSampler(Op):
                 samples was to be expected.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 2, num_sampled)`.
 
         Example:
             >>> sampled, true_count, sampled_count = uniform_candidate_sampler(
@@ -219,6 +222,7 @@ class UniformCandidateSampler(Op):
                     and -9223372036854775808 <= true_classes <= 9223372036854775807
                     or fits(TInt64, true_classes)
                 )
+                and _holds(num_sampled)
             ):
                 (
                     op.sampled_candidates,
@@ -264,6 +268,14 @@ DEFAULTS = UniformCandidateSampler.Options()
 MERGE = UniformCandidateSampler.Options.merge
 
 
+def _holds(num_sampled: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 2, num_sampled)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def uniform_candidate_sampler(
     true_classes: Operand[TInt64],
@@ -306,7 +318,7 @@ def uniform_candidate_sampler(
             `num_sampled` then.
         range_max: int. At least 1. How many classes there are.
         seed: int. Default 0. First half of the seed. With both halves 0, the kernel
-            takes a seed that nobody can know.
+            draws a random seed.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 
@@ -319,7 +331,8 @@ def uniform_candidate_sampler(
             was to be expected.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 2, num_sampled)`.
 
     Example:
         >>> sampled, true_count, sampled_count = uniform_candidate_sampler(
@@ -344,6 +357,7 @@ def uniform_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and _holds(num_sampled)
         ):
             _result = UniformCandidateSamplerOutputs._make(
                 execute(

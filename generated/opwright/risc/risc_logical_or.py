@@ -39,7 +39,7 @@ class RiscLogicalOr(TensorOp[TBool]):
     """Stands for where one of two tensors or both are True, in TF RISC.
 
     The result is `x or y` at each place. Both inputs should have one shape, as those of
-    arithmetic do, but the shape function does not look at them.
+    arithmetic do, but the shape function does not check them.
 
     It belongs to TF RISC, an experiment with a small set of ops that all others could
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
@@ -82,7 +82,7 @@ class RiscLogicalOr(TensorOp[TBool]):
         """Stands for where one of two tensors or both are True, in TF RISC.
 
         The result is `x or y` at each place. Both inputs should have one shape, as
-        those of arithmetic do, but the shape function does not look at them.
+        those of arithmetic do, but the shape function does not check them.
 
         It belongs to TF RISC, an experiment with a small set of ops that all others
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
@@ -138,7 +138,7 @@ def risc_logical_or(
     """Stands for where one of two tensors or both are True, in TF RISC.
 
     The result is `x or y` at each place. Both inputs should have one shape, as those of
-    arithmetic do, but the shape function does not look at them.
+    arithmetic do, but the shape function does not check them.
 
     It belongs to TF RISC, an experiment with a small set of ops that all others could
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no

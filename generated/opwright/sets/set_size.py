@@ -16,12 +16,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -79,6 +81,7 @@ class SetSize(TensorOp[TInt32]):
     """
 
     OP_NAME = "SetSize"
+    REQUIRES = ('memory("int32", contents(set_shape)[:-1])',)
     SHAPES = {
         "set_indices": "where((n, r), r >= 2)",
         "set_values": "(n,)",
@@ -154,7 +157,8 @@ class SetSize(TensorOp[TInt32]):
             size: int32, `*set_shape[:-1]`. How many different elements each set has.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int32", contents(set_shape)[:-1])`.
 
         Example:
             >>> tags = tf.sparse.from_dense([[b"a", b"b", b"a"], [b"c", b"", b""]])
@@ -182,6 +186,7 @@ class SetSize(TensorOp[TInt32]):
                     and -9223372036854775808 <= set_shape <= 9223372036854775807
                     or fits(TInt64, set_shape)
                 )
+                and _holds(set_shape)
             ):
                 op.size = execute(
                     context[CURRENT],
@@ -206,6 +211,14 @@ class SetSize(TensorOp[TInt32]):
 
 DEFAULTS = SetSize.Options()
 MERGE = SetSize.Options.merge
+
+
+def _holds(set_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int32", contents_of(set_shape)[:-1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -245,7 +258,8 @@ def set_size(
         size: int32, `*set_shape[:-1]`. How many different elements each set has.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int32", contents(set_shape)[:-1])`.
 
     Example:
         >>> tags = tf.sparse.from_dense([[b"a", b"b", b"a"], [b"c", b"", b""]])
@@ -272,6 +286,7 @@ def set_size(
                 and -9223372036854775808 <= set_shape <= 9223372036854775807
                 or fits(TInt64, set_shape)
             )
+            and _holds(set_shape)
         ):
             _result = execute(
                 context[CURRENT],

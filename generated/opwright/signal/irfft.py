@@ -18,10 +18,15 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -56,14 +61,14 @@ class IRFFT(TensorOp[Treal]):
 
     It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
     that are missing, and the transform of IFFT follows, which divides by the number of
-    points, N. N cannot be told from `input`, since N = 4 and N = 5 both have three
+    points, N. `input` does not determine N, since N = 4 and N = 5 both have three
     frequencies: it is `fft_length`.
 
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
     length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give numbers that nobody has set.
+    empty input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -84,6 +89,10 @@ class IRFFT(TensorOp[Treal]):
     """
 
     OP_NAME = "IRFFT"
+    REQUIRES = (
+        "least(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-1], most(fft_length))",
+    )
     SHAPES = {
         "input": "where((*batch, n), n == 0 or n >= fft_length[0] // 2 + 1)",
         "fft_length": "(1,)",
@@ -130,14 +139,14 @@ class IRFFT(TensorOp[Treal]):
 
         It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
         that are missing, and the transform of IFFT follows, which divides by the number
-        of points, N. N cannot be told from `input`, since N = 4 and N = 5 both have
+        of points, N. `input` does not determine N, since N = 4 and N = 5 both have
         three frequencies: it is `fft_length`.
 
         The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N
         is even. Frequencies beyond the length are left out. An `input` with too few of
         them is refused, and so is a negative length; tf.signal.irfft pads with zeros
         first. A length of 0 is for empty inputs alone, with others it ends the process
-        on a CPU. An empty input and another length give numbers that nobody has set.
+        on a CPU. An empty input and another length give uninitialized numbers.
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -157,7 +166,9 @@ class IRFFT(TensorOp[Treal]):
             output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-1], most(fft_length))`.
 
         Example:
             >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
@@ -179,6 +190,7 @@ class IRFFT(TensorOp[Treal]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
+                and _holds(input, fft_length, Treal)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -193,6 +205,16 @@ class IRFFT(TensorOp[Treal]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, fft_length), {"Treal": Treal}, fast_path_error)
+
+
+def _holds(input: object, fft_length: object, Treal: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(fft_length) >= 1 and has_room(
+            dtype_name(Treal), sizes_of(input)[:-1], most_of(fft_length)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -228,14 +250,14 @@ def irfft(
 
     It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
     that are missing, and the transform of IFFT follows, which divides by the number of
-    points, N. N cannot be told from `input`, since N = 4 and N = 5 both have three
+    points, N. `input` does not determine N, since N = 4 and N = 5 both have three
     frequencies: it is `fft_length`.
 
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
     length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give numbers that nobody has set.
+    empty input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -255,7 +277,8 @@ def irfft(
         output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-1], most(fft_length))`.
 
     Example:
         >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
@@ -277,6 +300,7 @@ def irfft(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
+            and _holds(input, fft_length, Treal)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,10 +18,15 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -56,14 +61,14 @@ class IRFFT3D(TensorOp[Treal]):
 
     It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
     conjugated, into those that are missing, and the transform of IFFT3D follows, which
-    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
-    5 both have three frequencies: it is the last of `fft_length`.
+    divides by the number of points. `input` does not determine N, since N = 4 and N = 5
+    both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -84,6 +89,10 @@ class IRFFT3D(TensorOp[Treal]):
     """
 
     OP_NAME = "IRFFT3D"
+    REQUIRES = (
+        "least(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-1], most(fft_length))",
+    )
     SHAPES = {
         "input": "where((*batch, l, m, n), (l == 0 or l >= fft_length[0]) and (m == 0 or m >= fft_length[1]) and (n == 0 or n >= fft_length[2] // 2 + 1))",
         "fft_length": "(3,)",
@@ -130,14 +139,14 @@ class IRFFT3D(TensorOp[Treal]):
 
         It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
         conjugated, into those that are missing, and the transform of IFFT3D follows,
-        which divides by the number of points. N cannot be told from `input`, since N =
-        4 and N = 5 both have three frequencies: it is the last of `fft_length`.
+        which divides by the number of points. `input` does not determine N, since N = 4
+        and N = 5 both have three frequencies: it is the last of `fft_length`.
 
         Frequencies beyond the length are left out. An `input` with too few of them is
         refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
         length of 0 along the last axis is for empty inputs alone, with others it ends
         the process on a CPU, as a rule; along other axes it gives an empty output. An
-        empty input and another length give numbers that nobody has set.
+        empty input and another length give uninitialized numbers.
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -160,7 +169,9 @@ class IRFFT3D(TensorOp[Treal]):
             output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-1], most(fft_length))`.
 
         Example:
             >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
@@ -182,6 +193,7 @@ class IRFFT3D(TensorOp[Treal]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
+                and _holds(input, fft_length, Treal)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -196,6 +208,16 @@ class IRFFT3D(TensorOp[Treal]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, fft_length), {"Treal": Treal}, fast_path_error)
+
+
+def _holds(input: object, fft_length: object, Treal: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(fft_length) >= 1 and has_room(
+            dtype_name(Treal), sizes_of(input)[:-1], most_of(fft_length)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -231,14 +253,14 @@ def irfft3d(
 
     It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
     conjugated, into those that are missing, and the transform of IFFT3D follows, which
-    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
-    5 both have three frequencies: it is the last of `fft_length`.
+    divides by the number of points. `input` does not determine N, since N = 4 and N = 5
+    both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -261,7 +283,8 @@ def irfft3d(
         output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-1], most(fft_length))`.
 
     Example:
         >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
@@ -283,6 +306,7 @@ def irfft3d(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
+            and _holds(input, fft_length, Treal)
         ):
             _result = execute(
                 context[CURRENT],

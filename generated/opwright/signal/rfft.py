@@ -18,10 +18,14 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,7 +66,7 @@ class RFFT(TensorOp[Tcomplex]):
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
     of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -85,6 +89,7 @@ class RFFT(TensorOp[Tcomplex]):
     """
 
     OP_NAME = "RFFT"
+    REQUIRES = ("memory(Tcomplex, shape(input)[:-1], most(fft_length))",)
     SHAPES = {
         "input": "where((*batch, n), n == 0 or n >= fft_length[0])",
         "fft_length": "(1,)",
@@ -137,7 +142,7 @@ class RFFT(TensorOp[Tcomplex]):
         What `input` has beyond `fft_length` is left out. An input that is shorter is
         refused, and so is a negative length; tf.signal.rfft pads with zeros first. A
         length of 0 is for empty inputs alone, with others it ends the process on a CPU.
-        An empty input and another length give numbers that nobody has set.
+        An empty input and another length give uninitialized numbers.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -161,7 +166,8 @@ class RFFT(TensorOp[Tcomplex]):
                 Frequencies 0 to N // 2 of each signal.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
         Example:
             >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
@@ -183,6 +189,7 @@ class RFFT(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
+                and _holds(input, fft_length, Tcomplex)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -199,6 +206,14 @@ class RFFT(TensorOp[Tcomplex]):
         return op._build(
             scope, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
         )
+
+
+def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length))
+    except Exception:
+        return False
 
 
 @overload
@@ -239,7 +254,7 @@ def rfft(
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
     of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -263,7 +278,8 @@ def rfft(
             0 to N // 2 of each signal.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
     Example:
         >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
@@ -285,6 +301,7 @@ def rfft(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
+            and _holds(input, fft_length, Tcomplex)
         ):
             _result = execute(
                 context[CURRENT],

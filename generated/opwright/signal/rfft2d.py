@@ -18,10 +18,15 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -64,7 +69,7 @@ class RFFT2D(TensorOp[Tcomplex]):
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -87,6 +92,10 @@ class RFFT2D(TensorOp[Tcomplex]):
     """
 
     OP_NAME = "RFFT2D"
+    REQUIRES = (
+        "least(fft_length) >= 1",
+        "memory(Tcomplex, shape(input)[:-1], most(fft_length))",
+    )
     SHAPES = {
         "input": "where((*batch, m, n), (m == 0 or m >= fft_length[0]) and (n == 0 or n >= fft_length[1]))",
         "fft_length": "(2,)",
@@ -140,7 +149,7 @@ class RFFT2D(TensorOp[Tcomplex]):
         refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
         length of 0 along the last axis is for empty inputs alone, with others it ends
         the process on a CPU, as a rule; along other axes it gives an empty output. An
-        empty input and another length give numbers that nobody has set.
+        empty input and another length give uninitialized numbers.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -165,7 +174,9 @@ class RFFT2D(TensorOp[Tcomplex]):
                 rows, and 0 to N // 2 along the columns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(fft_length) >= 1`,
+                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
         Example:
             >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
@@ -187,6 +198,7 @@ class RFFT2D(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
+                and _holds(input, fft_length, Tcomplex)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -203,6 +215,16 @@ class RFFT2D(TensorOp[Tcomplex]):
         return op._build(
             scope, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
         )
+
+
+def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(fft_length) >= 1 and has_room(
+            dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -245,7 +267,7 @@ def rfft2d(
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -270,7 +292,8 @@ def rfft2d(
             2 along the columns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
+            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
     Example:
         >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
@@ -292,6 +315,7 @@ def rfft2d(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
+            and _holds(input, fft_length, Tcomplex)
         ):
             _result = execute(
                 context[CURRENT],

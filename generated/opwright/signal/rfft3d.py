@@ -18,10 +18,15 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -64,7 +69,7 @@ class RFFT3D(TensorOp[Tcomplex]):
     refused, and so is a negative length; tf.signal.rfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -87,6 +92,10 @@ class RFFT3D(TensorOp[Tcomplex]):
     """
 
     OP_NAME = "RFFT3D"
+    REQUIRES = (
+        "least(fft_length) >= 1",
+        "memory(Tcomplex, shape(input)[:-1], most(fft_length))",
+    )
     SHAPES = {
         "input": "where((*batch, l, m, n), (l == 0 or l >= fft_length[0]) and (m == 0 or m >= fft_length[1]) and (n == 0 or n >= fft_length[2]))",
         "fft_length": "(3,)",
@@ -140,7 +149,7 @@ class RFFT3D(TensorOp[Tcomplex]):
         refused, and so is a negative length; tf.signal.rfft3d pads with zeros first. A
         length of 0 along the last axis is for empty inputs alone, with others it ends
         the process on a CPU, as a rule; along other axes it gives an empty output. An
-        empty input and another length give numbers that nobody has set.
+        empty input and another length give uninitialized numbers.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -166,7 +175,9 @@ class RFFT3D(TensorOp[Tcomplex]):
                 and M frequencies of the first two axes, and 0 to N // 2 along the last.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(fft_length) >= 1`,
+                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
         Example:
             >>> clip = np.ones([2, 2, 4], np.float32)
@@ -188,6 +199,7 @@ class RFFT3D(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
+                and _holds(input, fft_length, Tcomplex)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -204,6 +216,16 @@ class RFFT3D(TensorOp[Tcomplex]):
         return op._build(
             scope, (input, fft_length), {"Tcomplex": Tcomplex}, fast_path_error
         )
+
+
+def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(fft_length) >= 1 and has_room(
+            dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length)
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -246,7 +268,7 @@ def rfft3d(
     refused, and so is a negative length; tf.signal.rfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
     process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give numbers that nobody has set.
+    input and another length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -272,7 +294,8 @@ def rfft3d(
             frequencies of the first two axes, and 0 to N // 2 along the last.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
+            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
 
     Example:
         >>> clip = np.ones([2, 2, 4], np.float32)
@@ -294,6 +317,7 @@ def rfft3d(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
+            and _holds(input, fft_length, Tcomplex)
         ):
             _result = execute(
                 context[CURRENT],

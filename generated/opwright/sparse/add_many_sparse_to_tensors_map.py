@@ -16,12 +16,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -82,6 +85,9 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
     """
 
     OP_NAME = "AddManySparseToTensorsMap"
+    REQUIRES = (
+        'elements(sparse_shape) == 0 or memory("int64", 64, contents(sparse_shape)[0])',
+    )
     SHAPES = {
         "sparse_indices": "(n, r)",
         "sparse_values": "(n,)",
@@ -168,7 +174,8 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
             sparse_handles: int64, `sparse_shape[0]`. The number of each row in the map.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(sparse_shape)
+                == 0 or memory("int64", 64, contents(sparse_shape)[0])`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])
@@ -200,6 +207,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
                     and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                     or fits(TInt64, sparse_shape)
                 )
+                and _holds(sparse_shape)
             ):
                 op.sparse_handles = execute(
                     context[CURRENT],
@@ -226,6 +234,16 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
 
 DEFAULTS = AddManySparseToTensorsMap.Options()
 MERGE = AddManySparseToTensorsMap.Options.merge
+
+
+def _holds(sparse_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(sparse_shape) == 0 or has_room(
+            "int64", 64, contents_of(sparse_shape)[0]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -272,7 +290,8 @@ def add_many_sparse_to_tensors_map(
         sparse_handles: int64, `sparse_shape[0]`. The number of each row in the map.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(sparse_shape) == 0
+            or memory("int64", 64, contents(sparse_shape)[0])`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])
@@ -303,6 +322,7 @@ def add_many_sparse_to_tensors_map(
                 and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                 or fits(TInt64, sparse_shape)
             )
+            and _holds(sparse_shape)
         ):
             _result = execute(
                 context[CURRENT],

@@ -65,10 +65,10 @@ class DeserializeSparse(Op, Generic[Dtype]):
     there are several, all axes of `serialized_sparse` but the last come first in the
     result; along each other axis it has the largest of their sizes.
 
-    All tensors must have one rank and the dtype that is asked for, and there has to be
-    one at least. Their entries are taken as they come, sorted or not.
-    DeserializeManySparse is for matrices of strings alone; for use within one program
-    variants cost next to nothing.
+    All tensors must have the same rank and the requested dtype, and there has to be one
+    at least. Their entries are taken as they come, sorted or not. DeserializeManySparse
+    is for matrices of strings alone; for use within one program variants cost next to
+    nothing.
 
     Gradient: none registered.
 
@@ -119,8 +119,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
         Where there are several, all axes of `serialized_sparse` but the last come first
         in the result; along each other axis it has the largest of their sizes.
 
-        All tensors must have one rank and the dtype that is asked for, and there has to
-        be one at least. Their entries are taken as they come, sorted or not.
+        All tensors must have the same rank and the requested dtype, and there has to be
+        one at least. Their entries are taken as they come, sorted or not.
         DeserializeManySparse is for matrices of strings alone; for use within one
         program variants cost next to nothing.
 
@@ -183,10 +183,10 @@ def deserialize_sparse(
     there are several, all axes of `serialized_sparse` but the last come first in the
     result; along each other axis it has the largest of their sizes.
 
-    All tensors must have one rank and the dtype that is asked for, and there has to be
-    one at least. Their entries are taken as they come, sorted or not.
-    DeserializeManySparse is for matrices of strings alone; for use within one program
-    variants cost next to nothing.
+    All tensors must have the same rank and the requested dtype, and there has to be one
+    at least. Their entries are taken as they come, sorted or not. DeserializeManySparse
+    is for matrices of strings alone; for use within one program variants cost next to
+    nothing.
 
     Gradient: none registered.
 

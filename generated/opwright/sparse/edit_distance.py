@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,13 +18,16 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -66,9 +71,9 @@ class EditDistance(TensorOp[TFloat32]):
     length of the true sequence; where that is empty it is inf, or 0 if the other one is
     empty too.
 
-    Coordinates along the last axis are not looked at, only how entries follow each
-    other, which must be in row-major order. Both need the same rank, 2 at least. Where
-    the other sizes differ, the result has the larger ones.
+    Coordinates along the last axis are not read, only the order of the entries, which
+    must be row-major. Both need the same rank, 2 at least. Where the other sizes
+    differ, the result has the larger ones.
 
     Gradient: declared not differentiable.
 
@@ -84,6 +89,10 @@ class EditDistance(TensorOp[TFloat32]):
     """
 
     OP_NAME = "EditDistance"
+    REQUIRES = (
+        'memory("float32", contents(hypothesis_shape)[:-1])',
+        'memory("float32", contents(truth_shape)[:-1])',
+    )
     SHAPES = {
         "hypothesis_indices": "(h, r)",
         "hypothesis_values": "(h,)",
@@ -145,9 +154,9 @@ class EditDistance(TensorOp[TFloat32]):
         divided by the length of the true sequence; where that is empty it is inf, or 0
         if the other one is empty too.
 
-        Coordinates along the last axis are not looked at, only how entries follow each
-        other, which must be in row-major order. Both need the same rank, 2 at least.
-        Where the other sizes differ, the result has the larger ones.
+        Coordinates along the last axis are not read, only the order of the entries,
+        which must be row-major. Both need the same rank, 2 at least. Where the other
+        sizes differ, the result has the larger ones.
 
         Gradient: declared not differentiable.
 
@@ -173,7 +182,9 @@ class EditDistance(TensorOp[TFloat32]):
             output: float32, `dims(r-1)`. One distance for each pair of sequences.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("float32", contents(hypothesis_shape)[:-1])`,
+                `memory("float32", contents(truth_shape)[:-1])`.
 
         Example:
             >>> guess = tf.sparse.from_dense([["k", "i", "t", "e"], ["a", "", "", ""]])
@@ -218,9 +229,18 @@ class EditDistance(TensorOp[TFloat32]):
                     or fits(TInt64, truth_shape)
                 )
                 and (
-                    type(hypothesis_values) is type(truth_values) is EagerTensor
+                    type(hypothesis_values) is EagerTensor
+                    and (
+                        type(truth_values) is EagerTensor
+                        or type(truth_values) is int
+                        and -2147483648 <= truth_values <= 2147483647
+                        and HOLDS_INT32[datatype_enum(hypothesis_values)]
+                        or type(truth_values)
+                        in EXACT_TYPES[datatype_enum(hypothesis_values)]
+                    )
                     or fit_pair(None, hypothesis_values, truth_values)
                 )
+                and _holds(hypothesis_shape, truth_shape)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -257,6 +277,16 @@ DEFAULTS = EditDistance.Options()
 MERGE = EditDistance.Options.merge
 
 
+def _holds(hypothesis_shape: object, truth_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("float32", contents_of(hypothesis_shape)[:-1]) and has_room(
+            "float32", contents_of(truth_shape)[:-1]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def edit_distance(
     hypothesis_indices: Operand[TInt64],
@@ -278,9 +308,9 @@ def edit_distance(
     length of the true sequence; where that is empty it is inf, or 0 if the other one is
     empty too.
 
-    Coordinates along the last axis are not looked at, only how entries follow each
-    other, which must be in row-major order. Both need the same rank, 2 at least. Where
-    the other sizes differ, the result has the larger ones.
+    Coordinates along the last axis are not read, only the order of the entries, which
+    must be row-major. Both need the same rank, 2 at least. Where the other sizes
+    differ, the result has the larger ones.
 
     Gradient: declared not differentiable.
 
@@ -305,7 +335,9 @@ def edit_distance(
         output: float32, `dims(r-1)`. One distance for each pair of sequences.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("float32", contents(hypothesis_shape)[:-1])`,
+            `memory("float32", contents(truth_shape)[:-1])`.
 
     Example:
         >>> guess = tf.sparse.from_dense([["k", "i", "t", "e"], ["a", "", "", ""]])
@@ -347,9 +379,18 @@ def edit_distance(
                 or fits(TInt64, truth_shape)
             )
             and (
-                type(hypothesis_values) is type(truth_values) is EagerTensor
+                type(hypothesis_values) is EagerTensor
+                and (
+                    type(truth_values) is EagerTensor
+                    or type(truth_values) is int
+                    and -2147483648 <= truth_values <= 2147483647
+                    and HOLDS_INT32[datatype_enum(hypothesis_values)]
+                    or type(truth_values)
+                    in EXACT_TYPES[datatype_enum(hypothesis_values)]
+                )
                 or fit_pair(None, hypothesis_values, truth_values)
             )
+            and _holds(hypothesis_shape, truth_shape)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +17,20 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -69,7 +77,7 @@ class SparseBincount(TensorOp[T]):
     and the same of a vector, without i. Entries from `size` on are left out; those
     below 0 are too in a matrix, while a vector with them is refused. Places without an
     entry are not counted as zeros. With `binary_output` only 0 and 1 come out, and
-    weights are not looked at.
+    weights are ignored.
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -93,6 +101,10 @@ class SparseBincount(TensorOp[T]):
     """
 
     OP_NAME = "SparseBincount"
+    REQUIRES = (
+        "elements(size) == 1",
+        "memory(T, contents(dense_shape)[:-1], value(size))",
+    )
     SHAPES = {
         "indices": "(n, r)",
         "values": "(n,)",
@@ -109,7 +121,8 @@ class SparseBincount(TensorOp[T]):
         """Optional attributes of SparseBincount.
 
         Attributes:
-            binary_output: bool. Whether only the presence of a number is told, as 1.
+            binary_output: bool. Whether only the presence of a number is returned, as
+                1.
         """
 
         __slots__ = ("binary_output",)
@@ -152,7 +165,7 @@ class SparseBincount(TensorOp[T]):
         and the same of a vector, without i. Entries from `size` on are left out; those
         below 0 are too in a matrix, while a vector with them is refused. Places without
         an entry are not counted as zeros. With `binary_output` only 0 and 1 come out,
-        and weights are not looked at.
+        and weights are ignored.
 
         SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -168,21 +181,22 @@ class SparseBincount(TensorOp[T]):
             values: `Tidx`, `n`. The numbers to count.
             dense_shape: int64, `r where r == 1 or r == 2`. The sizes: of a vector, or a
                 matrix.
-            size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
+            size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or
                 more.
             weights: `T`, `n | 0`. What each value counts; empty for 1. Another length
                 is refused for a vector and not noticed for a matrix, where a shorter
                 one is read beyond its end.
             options: merged field by field; the last explicit one wins.
                 binary_output: bool. Default False. Whether only the presence of a
-                    number is told, as 1.
+                    number is returned, as 1.
 
         Returns:
             output: `T`, `size if r == 1 else dense_shape[0] size`. The counts, a row of
                 them for each row of the matrix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `memory(T, contents(dense_shape)[:-1], value(size))`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2, 2], [3, 0, 0]])
@@ -213,11 +227,20 @@ class SparseBincount(TensorOp[T]):
                     or fits(TInt64, dense_shape)
                 )
                 and (
-                    type(values) is type(size) is EagerTensor
-                    or type(size) is int
-                    and 0 <= size <= 127
+                    type(values) is EagerTensor
+                    and (
+                        type(size) is EagerTensor
+                        or type(size) is int
+                        and (
+                            0 <= size <= 127
+                            or -2147483648 <= size <= 2147483647
+                            and HOLDS_INT32[datatype_enum(values)]
+                        )
+                        or type(size) in EXACT_TYPES[datatype_enum(values)]
+                    )
                     or fit_pair(None, values, size)
                 )
+                and _holds(dense_shape, size, weights)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -246,6 +269,16 @@ DEFAULTS = SparseBincount.Options()
 MERGE = SparseBincount.Options.merge
 
 
+def _holds(dense_shape: object, size: object, weights: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(size) == 1 and has_room(
+            some_dtype_of(weights), contents_of(dense_shape)[:-1], value_of(size)
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def sparse_bincount(
     indices: Operand[TInt64],
@@ -267,7 +300,7 @@ def sparse_bincount(
     and the same of a vector, without i. Entries from `size` on are left out; those
     below 0 are too in a matrix, while a vector with them is refused. Places without an
     entry are not counted as zeros. With `binary_output` only 0 and 1 come out, and
-    weights are not looked at.
+    weights are ignored.
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -283,13 +316,12 @@ def sparse_bincount(
         values: `Tidx`, `n`. The numbers to count.
         dense_shape: int64, `r where r == 1 or r == 2`. The sizes: of a vector, or a
             matrix.
-        size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
-            more.
+        size: `Tidx`, `scalar`. How many numbers are counted, 0 to size - 1; 0 or more.
         weights: `T`, `n | 0`. What each value counts; empty for 1. Another length is
             refused for a vector and not noticed for a matrix, where a shorter one is
             read beyond its end.
         binary_output: bool. Default False. Whether only the presence of a number is
-            told, as 1.
+            returned, as 1.
         name: what the op is called in a graph.
 
     Returns:
@@ -297,7 +329,8 @@ def sparse_bincount(
             them for each row of the matrix.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `memory(T, contents(dense_shape)[:-1], value(size))`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2, 2], [3, 0, 0]])
@@ -327,11 +360,20 @@ def sparse_bincount(
                 or fits(TInt64, dense_shape)
             )
             and (
-                type(values) is type(size) is EagerTensor
-                or type(size) is int
-                and 0 <= size <= 127
+                type(values) is EagerTensor
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and (
+                        0 <= size <= 127
+                        or -2147483648 <= size <= 2147483647
+                        and HOLDS_INT32[datatype_enum(values)]
+                    )
+                    or type(size) in EXACT_TYPES[datatype_enum(values)]
+                )
                 or fit_pair(None, values, size)
             )
+            and _holds(dense_shape, size, weights)
         ):
             _result = execute(
                 context[CURRENT],

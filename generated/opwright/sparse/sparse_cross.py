@@ -181,7 +181,7 @@ class SparseCross(Op, Generic[OutType]):
             num_buckets: int. At least 0. With hashes: they become numbers from 0 to
                 num_buckets - 1; 0 leaves them as they are.
             hash_key: int. With hashes: what fingerprints are mixed by;
-                tf.sparse.cross_hashed has 956888297470 unless told otherwise.
+                tf.sparse.cross_hashed has 956888297470 by default.
             out_type: dtype, one of int64, string. int64 with `hashed_output`, string
                 without.
             internal_type: dtype, one of int64, string. What values are turned into
@@ -304,7 +304,7 @@ def sparse_cross(
         num_buckets: int. At least 0. With hashes: they become numbers from 0 to
             num_buckets - 1; 0 leaves them as they are.
         hash_key: int. With hashes: what fingerprints are mixed by;
-            tf.sparse.cross_hashed has 956888297470 unless told otherwise.
+            tf.sparse.cross_hashed has 956888297470 by default.
         out_type: dtype, one of int64, string. int64 with `hashed_output`, string
             without.
         internal_type: dtype, one of int64, string. What values are turned into before:

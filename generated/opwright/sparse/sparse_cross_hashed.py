@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -67,7 +68,7 @@ class SparseCrossHashed(Op):
     have the same number of rows.
 
     The hash is FarmHash's fingerprint, mixed with `salt`; with `strong_hash` it is
-    SipHash with `salt` as its key, which nobody who lacks that can make collide.
+    SipHash with `salt` as its key, and collisions cannot be made without the key.
     SparseCrossV2 makes strings.
 
     Gradient: none registered.
@@ -93,6 +94,7 @@ class SparseCrossHashed(Op):
     """
 
     OP_NAME = "SparseCrossHashed"
+    REQUIRES = ("elements(num_buckets, strong_hash) == 1",)
     SHAPES = {
         "indices": "(n[i], 2)",
         "values": "(n[i],)",
@@ -140,7 +142,7 @@ class SparseCrossHashed(Op):
         must have the same number of rows.
 
         The hash is FarmHash's fingerprint, mixed with `salt`; with `strong_hash` it is
-        SipHash with `salt` as its key, which nobody who lacks that can make collide.
+        SipHash with `salt` as its key, and collisions cannot be made without the key.
         SparseCrossV2 makes strings.
 
         Gradient: none registered.
@@ -170,7 +172,8 @@ class SparseCrossHashed(Op):
                 that one has.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_buckets, strong_hash) == 1`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -203,6 +206,7 @@ class SparseCrossHashed(Op):
                     and -9223372036854775808 <= salt <= 9223372036854775807
                     or fits(TInt64, salt)
                 )
+                and _holds(num_buckets, strong_hash)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -225,6 +229,14 @@ class SparseCrossHashed(Op):
             {},
             fast_path_error,
         )
+
+
+def _holds(num_buckets: object, strong_hash: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(num_buckets) == 1 and elements_of(strong_hash) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -251,7 +263,7 @@ def sparse_cross_hashed(
     have the same number of rows.
 
     The hash is FarmHash's fingerprint, mixed with `salt`; with `strong_hash` it is
-    SipHash with `salt` as its key, which nobody who lacks that can make collide.
+    SipHash with `salt` as its key, and collisions cannot be made without the key.
     SparseCrossV2 makes strings.
 
     Gradient: none registered.
@@ -280,7 +292,8 @@ def sparse_cross_hashed(
             one has.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_buckets, strong_hash) == 1`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -313,6 +326,7 @@ def sparse_cross_hashed(
                 and -9223372036854775808 <= salt <= 9223372036854775807
                 or fits(TInt64, salt)
             )
+            and _holds(num_buckets, strong_hash)
         ):
             _result = SparseCrossHashedOutputs._make(
                 execute(

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -164,9 +167,17 @@ class SparseDenseCwiseAdd(TensorOp[T]):
                     or fits(TInt64, sp_shape)
                 )
                 and (
-                    type(sp_values) is type(dense) is EagerTensor
-                    or type(dense) is int
-                    and 0 <= dense <= 127
+                    type(sp_values) is EagerTensor
+                    and (
+                        type(dense) is EagerTensor
+                        or type(dense) is int
+                        and (
+                            0 <= dense <= 127
+                            or -2147483648 <= dense <= 2147483647
+                            and HOLDS_INT32[datatype_enum(sp_values)]
+                        )
+                        or type(dense) in EXACT_TYPES[datatype_enum(sp_values)]
+                    )
                     or fit_pair(None, sp_values, dense)
                 )
             ):
@@ -257,9 +268,17 @@ def sparse_dense_cwise_add(
                 or fits(TInt64, sp_shape)
             )
             and (
-                type(sp_values) is type(dense) is EagerTensor
-                or type(dense) is int
-                and 0 <= dense <= 127
+                type(sp_values) is EagerTensor
+                and (
+                    type(dense) is EagerTensor
+                    or type(dense) is int
+                    and (
+                        0 <= dense <= 127
+                        or -2147483648 <= dense <= 2147483647
+                        and HOLDS_INT32[datatype_enum(sp_values)]
+                    )
+                    or type(dense) in EXACT_TYPES[datatype_enum(sp_values)]
+                )
                 or fit_pair(None, sp_values, dense)
             )
         ):

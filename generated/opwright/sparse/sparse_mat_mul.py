@@ -55,7 +55,7 @@ class SparseMatMul(TensorOp[TFloat32]):
 
     in float32, also of bfloat16. The kernel looks for the zeros of a matrix that is
     marked as sparse and passes over them, so that 0 * nan counts as 0; a benchmark has
-    to tell from which share of zeros on that is faster than MatMul. Without a mark all
+    to show from which share of zeros on that is faster than MatMul. Without a mark all
     is multiplied.
 
     Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
@@ -154,7 +154,7 @@ class SparseMatMul(TensorOp[TFloat32]):
 
         in float32, also of bfloat16. The kernel looks for the zeros of a matrix that is
         marked as sparse and passes over them, so that 0 * nan counts as 0; a benchmark
-        has to tell from which share of zeros on that is faster than MatMul. Without a
+        has to show from which share of zeros on that is faster than MatMul. Without a
         mark all is multiplied.
 
         Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
@@ -250,7 +250,7 @@ def sparse_mat_mul(
 
     in float32, also of bfloat16. The kernel looks for the zeros of a matrix that is
     marked as sparse and passes over them, so that 0 * nan counts as 0; a benchmark has
-    to tell from which share of zeros on that is faster than MatMul. Without a mark all
+    to show from which share of zeros on that is faster than MatMul. Without a mark all
     is multiplied.
 
     Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as

@@ -16,13 +16,18 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +81,9 @@ class SparseReduceSum(TensorOp[T]):
     """
 
     OP_NAME = "SparseReduceSum"
+    REQUIRES = (
+        "elements(reduction_axes) == 0 or memory(T, remove(contents(input_shape), contents(reduction_axes)))",
+    )
     SHAPES = {
         "input_indices": "(n, r)",
         "input_values": "(n,)",
@@ -154,7 +162,9 @@ class SparseReduceSum(TensorOp[T]):
                 for each group, and 0 where it has no entry.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reduction_axes) == 0 or memory(T,
+                remove(contents(input_shape), contents(reduction_axes)))`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 0, 2], [0, 0, 0], [0, 4, 0]])
@@ -191,6 +201,7 @@ class SparseReduceSum(TensorOp[T]):
                     and -2147483648 <= reduction_axes <= 2147483647
                     or fits(TInt32, reduction_axes)
                 )
+                and _holds(input_values, input_shape, reduction_axes)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -216,6 +227,17 @@ class SparseReduceSum(TensorOp[T]):
 
 DEFAULTS = SparseReduceSum.Options()
 MERGE = SparseReduceSum.Options.merge
+
+
+def _holds(input_values: object, input_shape: object, reduction_axes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reduction_axes) == 0 or has_room(
+            some_dtype_of(input_values),
+            removed(contents_of(input_shape), contents_of(reduction_axes)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +281,8 @@ def sparse_reduce_sum(
             each group, and 0 where it has no entry.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(reduction_axes) ==
+            0 or memory(T, remove(contents(input_shape), contents(reduction_axes)))`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 0, 2], [0, 0, 0], [0, 4, 0]])
@@ -295,6 +318,7 @@ def sparse_reduce_sum(
                 and -2147483648 <= reduction_axes <= 2147483647
                 or fits(TInt32, reduction_axes)
             )
+            and _holds(input_values, input_shape, reduction_axes)
         ):
             _result = execute(
                 context[CURRENT],

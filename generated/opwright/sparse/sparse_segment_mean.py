@@ -21,7 +21,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,9 +71,9 @@ class SparseSegmentMean(TensorOp[T]):
     with n_s the number of rows that segment s has.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
@@ -94,6 +98,7 @@ class SparseSegmentMean(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentMean"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -153,8 +158,8 @@ class SparseSegmentMean(TensorOp[T]):
 
         Segment ids must not fall from one to the next, and a segment that none names is
         0. There are as many segments as the last id says;
-        SparseSegmentMeanWithNumSegments is told how many. Ids that fall or begin below
-        0, and indices out of range, are refused; GPUs do not look.
+        SparseSegmentMeanWithNumSegments takes their number. Ids that fall or begin
+        below 0, and indices out of range, are refused; GPUs do not check.
 
         SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
         tf.math.unsorted_segment_mean takes the rows themselves, in any order of
@@ -180,7 +185,8 @@ class SparseSegmentMean(TensorOp[T]):
             output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -210,6 +216,7 @@ class SparseSegmentMean(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(data, segment_ids)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -236,6 +243,16 @@ DEFAULTS = SparseSegmentMean.Options()
 MERGE = SparseSegmentMean.Options.merge
 
 
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def sparse_segment_mean(
     data: Operand[U],
@@ -256,9 +273,9 @@ def sparse_segment_mean(
     with n_s the number of rows that segment s has.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentMeanWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
@@ -283,7 +300,8 @@ def sparse_segment_mean(
         output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -312,6 +330,7 @@ def sparse_segment_mean(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(data, segment_ids)
         ):
             _result = execute(
                 context[CURRENT],

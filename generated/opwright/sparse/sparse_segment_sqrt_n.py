@@ -21,7 +21,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,9 +72,9 @@ class SparseSegmentSqrtN(TensorOp[T]):
     size then have sums with noise of that size.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
@@ -95,6 +99,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSqrtN"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -155,8 +160,8 @@ class SparseSegmentSqrtN(TensorOp[T]):
 
         Segment ids must not fall from one to the next, and a segment that none names is
         0. There are as many segments as the last id says;
-        SparseSegmentSqrtNWithNumSegments is told how many. Ids that fall or begin below
-        0, and indices out of range, are refused; GPUs do not look.
+        SparseSegmentSqrtNWithNumSegments takes their number. Ids that fall or begin
+        below 0, and indices out of range, are refused; GPUs do not check.
 
         SparseSegmentSum and SparseSegmentMean differ in what they divide by.
         tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of
@@ -182,7 +187,8 @@ class SparseSegmentSqrtN(TensorOp[T]):
             output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -212,6 +218,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(data, segment_ids)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -238,6 +245,16 @@ DEFAULTS = SparseSegmentSqrtN.Options()
 MERGE = SparseSegmentSqrtN.Options.merge
 
 
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def sparse_segment_sqrt_n(
     data: Operand[U],
@@ -259,9 +276,9 @@ def sparse_segment_sqrt_n(
     size then have sums with noise of that size.
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSqrtNWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
@@ -286,7 +303,8 @@ def sparse_segment_sqrt_n(
         output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -315,6 +333,7 @@ def sparse_segment_sqrt_n(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(data, segment_ids)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,7 +20,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,7 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSqrtNGrad"
+    REQUIRES = ("memory(T, value(output_dim0), shape(grad)[1:])",)
     SHAPES = {
         "grad": "(segments, *row)",
         "indices": "(n,)",
@@ -141,7 +146,8 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
             output: `T`, `output_dim0 *row`. Gradient for the table.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, value(output_dim0), shape(grad)[1:])`.
 
         Example:
             >>> grad = np.float32([[1], [2], [4]])
@@ -177,6 +183,7 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(grad, output_dim0)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -193,6 +200,14 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
         return op._build(
             scope, (grad, indices, segment_ids, output_dim0), {}, fast_path_error
         )
+
+
+def _holds(grad: object, output_dim0: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(grad), value_of(output_dim0), sizes_of(grad)[1:])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -232,7 +247,8 @@ def sparse_segment_sqrt_n_grad(
         output: `T`, `output_dim0 *row`. Gradient for the table.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, value(output_dim0), shape(grad)[1:])`.
 
     Example:
         >>> grad = np.float32([[1], [2], [4]])
@@ -268,6 +284,7 @@ def sparse_segment_sqrt_n_grad(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(grad, output_dim0)
         ):
             _result = execute(
                 context[CURRENT],

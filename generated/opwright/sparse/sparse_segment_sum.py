@@ -21,7 +21,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
+    last_of,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -58,9 +62,9 @@ class SparseSegmentSum(TensorOp[T]):
       output[s] = sum over i with segment_ids[i] = s of data[indices[i]]
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSumWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSumWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
@@ -86,6 +90,7 @@ class SparseSegmentSum(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSum"
+    REQUIRES = ("memory(T, last(segment_ids) + 1, shape(data)[1:])",)
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -143,8 +148,8 @@ class SparseSegmentSum(TensorOp[T]):
 
         Segment ids must not fall from one to the next, and a segment that none names is
         0. There are as many segments as the last id says;
-        SparseSegmentSumWithNumSegments is told how many. Ids that fall or begin below
-        0, and indices out of range, are refused; GPUs do not look.
+        SparseSegmentSumWithNumSegments takes their number. Ids that fall or begin below
+        0, and indices out of range, are refused; GPUs do not check.
 
         SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum
         takes the rows themselves, in any order of segments.
@@ -169,7 +174,8 @@ class SparseSegmentSum(TensorOp[T]):
             output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
         Example:
             >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -199,6 +205,7 @@ class SparseSegmentSum(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(data, segment_ids)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -225,6 +232,16 @@ DEFAULTS = SparseSegmentSum.Options()
 MERGE = SparseSegmentSum.Options.merge
 
 
+def _holds(data: object, segment_ids: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(data), last_of(segment_ids) + 1, sizes_of(data)[1:]
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def sparse_segment_sum(
     data: Operand[U],
@@ -243,9 +260,9 @@ def sparse_segment_sum(
       output[s] = sum over i with segment_ids[i] = s of data[indices[i]]
 
     Segment ids must not fall from one to the next, and a segment that none names is 0.
-    There are as many segments as the last id says; SparseSegmentSumWithNumSegments is
-    told how many. Ids that fall or begin below 0, and indices out of range, are
-    refused; GPUs do not look.
+    There are as many segments as the last id says; SparseSegmentSumWithNumSegments
+    takes their number. Ids that fall or begin below 0, and indices out of range, are
+    refused; GPUs do not check.
 
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
@@ -270,7 +287,8 @@ def sparse_segment_sum(
         output: `T`, `_segments *row`. One row for each segment, from 0 to the last.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, last(segment_ids) + 1, shape(data)[1:])`.
 
     Example:
         >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -299,6 +317,7 @@ def sparse_segment_sum(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(data, segment_ids)
         ):
             _result = execute(
                 context[CURRENT],

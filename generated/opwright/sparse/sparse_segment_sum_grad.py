@@ -20,7 +20,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +91,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSumGrad"
+    REQUIRES = ("memory(T, value(output_dim0), shape(grad)[1:])",)
     SHAPES = {
         "grad": "(segments, *row)",
         "indices": "(n,)",
@@ -139,7 +144,8 @@ class SparseSegmentSumGrad(TensorOp[T]):
             output: `T`, `output_dim0 *row`. Gradient for the table.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, value(output_dim0), shape(grad)[1:])`.
 
         Example:
             >>> grad = np.float32([[1], [2], [4]])
@@ -175,6 +181,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(grad, output_dim0)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -191,6 +198,14 @@ class SparseSegmentSumGrad(TensorOp[T]):
         return op._build(
             scope, (grad, indices, segment_ids, output_dim0), {}, fast_path_error
         )
+
+
+def _holds(grad: object, output_dim0: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(grad), value_of(output_dim0), sizes_of(grad)[1:])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -229,7 +244,8 @@ def sparse_segment_sum_grad(
         output: `T`, `output_dim0 *row`. Gradient for the table.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, value(output_dim0), shape(grad)[1:])`.
 
     Example:
         >>> grad = np.float32([[1], [2], [4]])
@@ -265,6 +281,7 @@ def sparse_segment_sum_grad(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(grad, output_dim0)
         ):
             _result = execute(
                 context[CURRENT],

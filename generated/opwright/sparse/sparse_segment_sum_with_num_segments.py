@@ -23,7 +23,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -65,7 +69,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
     Segment ids must not fall from one to the next, and a segment that none names is 0.
     There are `num_segments` of them, also where the last ids are smaller; one that is
     not below it is refused. Ids that fall or begin below 0, and indices out of range,
-    are refused; GPUs do not look.
+    are refused; GPUs do not check.
 
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
@@ -98,6 +102,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
     TRUNCATED = {
         "num_segments": "int32",
     }
+    REQUIRES = ("memory(T, value(num_segments), shape(data)[1:])",)
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -158,7 +163,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         Segment ids must not fall from one to the next, and a segment that none names is
         0. There are `num_segments` of them, also where the last ids are smaller; one
         that is not below it is refused. Ids that fall or begin below 0, and indices out
-        of range, are refused; GPUs do not look.
+        of range, are refused; GPUs do not check.
 
         SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
         SparseSegmentSqrtN divide the sums.
@@ -184,7 +189,8 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
             output: `T`, `num_segments *row`. One row for each segment.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, value(num_segments), shape(data)[1:])`.
 
         Example:
             >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -222,6 +228,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(data, num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -249,6 +256,14 @@ DEFAULTS = SparseSegmentSumWithNumSegments.Options()
 MERGE = SparseSegmentSumWithNumSegments.Options.merge
 
 
+def _holds(data: object, num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(some_dtype_of(data), value_of(num_segments), sizes_of(data)[1:])
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def sparse_segment_sum_with_num_segments(
     data: Operand[U],
@@ -270,7 +285,7 @@ def sparse_segment_sum_with_num_segments(
     Segment ids must not fall from one to the next, and a segment that none names is 0.
     There are `num_segments` of them, also where the last ids are smaller; one that is
     not below it is refused. Ids that fall or begin below 0, and indices out of range,
-    are refused; GPUs do not look.
+    are refused; GPUs do not check.
 
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
@@ -296,7 +311,8 @@ def sparse_segment_sum_with_num_segments(
         output: `T`, `num_segments *row`. One row for each segment.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, value(num_segments), shape(data)[1:])`.
 
     Example:
         >>> table = np.float32([[1, 2], [10, 20], [100, 200]])
@@ -333,6 +349,7 @@ def sparse_segment_sum_with_num_segments(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(data, num_segments)
         ):
             _result = execute(
                 context[CURRENT],

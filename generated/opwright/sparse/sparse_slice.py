@@ -62,7 +62,7 @@ class SparseSlice(Op, Generic[T]):
 
     Entries whose coordinates c satisfy start <= c < start + size along every axis are
     kept, with c - start as new coordinates. A box that reaches over the end is cut off
-    there, and one that begins behind it is empty; a negative size is refused, and -1
+    there, and one that begins beyond it is empty; a negative size is refused, and -1
     does not mean the rest.
 
     SparseSplit makes equal parts. Slice is the same for dense tensors.
@@ -122,7 +122,7 @@ class SparseSlice(Op, Generic[T]):
 
         Entries whose coordinates c satisfy start <= c < start + size along every axis
         are kept, with c - start as new coordinates. A box that reaches over the end is
-        cut off there, and one that begins behind it is empty; a negative size is
+        cut off there, and one that begins beyond it is empty; a negative size is
         refused, and -1 does not mean the rest.
 
         SparseSplit makes equal parts. Slice is the same for dense tensors.
@@ -226,7 +226,7 @@ def sparse_slice(
 
     Entries whose coordinates c satisfy start <= c < start + size along every axis are
     kept, with c - start as new coordinates. A box that reaches over the end is cut off
-    there, and one that begins behind it is empty; a negative size is refused, and -1
+    there, and one that begins beyond it is empty; a negative size is refused, and -1
     does not mean the rest.
 
     SparseSplit makes equal parts. Slice is the same for dense tensors.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,6 +18,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -224,7 +227,14 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                     or fits(TInt64, a_indices)
                 )
                 and (
-                    type(a_values) is type(b) is EagerTensor
+                    type(a_values) is EagerTensor
+                    and (
+                        type(b) is EagerTensor
+                        or type(b) is int
+                        and -2147483648 <= b <= 2147483647
+                        and HOLDS_INT32[datatype_enum(a_values)]
+                        or type(b) in EXACT_TYPES[datatype_enum(a_values)]
+                    )
                     or fit_pair(None, a_values, b)
                 )
             ):
@@ -340,7 +350,15 @@ def sparse_tensor_dense_mat_mul(
                 or fits(TInt64, a_indices)
             )
             and (
-                type(a_values) is type(b) is EagerTensor or fit_pair(None, a_values, b)
+                type(a_values) is EagerTensor
+                and (
+                    type(b) is EagerTensor
+                    or type(b) is int
+                    and -2147483648 <= b <= 2147483647
+                    and HOLDS_INT32[datatype_enum(a_values)]
+                    or type(b) in EXACT_TYPES[datatype_enum(a_values)]
+                )
+                or fit_pair(None, a_values, b)
             )
         ):
             _result = execute(

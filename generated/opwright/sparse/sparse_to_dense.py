@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
+    contents_of,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -84,6 +90,7 @@ class SparseToDense(TensorOp[T]):
     """
 
     OP_NAME = "SparseToDense"
+    REQUIRES = ("memory(T, contents(output_shape))",)
     SHAPES = {
         "sparse_indices": "either((), (n,), (n, r))",
         "output_shape": "(r,)",
@@ -162,7 +169,8 @@ class SparseToDense(TensorOp[T]):
             dense: `T`, `*output_shape`. A dense tensor with the values at their places.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, contents(output_shape))`.
 
         Example:
             >>> sparse_to_dense([[0, 1], [1, 2]], [2, 3], [7, 9], -1).numpy()
@@ -181,15 +189,33 @@ class SparseToDense(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(sparse_indices) is type(output_shape) is EagerTensor
-                    or type(output_shape) is int
-                    and 0 <= output_shape <= 127
+                    type(sparse_indices) is EagerTensor
+                    and (
+                        type(output_shape) is EagerTensor
+                        or type(output_shape) is int
+                        and (
+                            0 <= output_shape <= 127
+                            or -2147483648 <= output_shape <= 2147483647
+                            and HOLDS_INT32[datatype_enum(sparse_indices)]
+                        )
+                        or type(output_shape)
+                        in EXACT_TYPES[datatype_enum(sparse_indices)]
+                    )
                     or fit_pair(None, sparse_indices, output_shape)
                 )
                 and (
-                    type(sparse_values) is type(default_value) is EagerTensor
+                    type(sparse_values) is EagerTensor
+                    and (
+                        type(default_value) is EagerTensor
+                        or type(default_value) is int
+                        and -2147483648 <= default_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(sparse_values)]
+                        or type(default_value)
+                        in EXACT_TYPES[datatype_enum(sparse_values)]
+                    )
                     or fit_pair(None, sparse_values, default_value)
                 )
+                and _holds(output_shape, sparse_values, default_value)
             ):
                 op.dense = execute(
                     context[CURRENT],
@@ -215,6 +241,16 @@ class SparseToDense(TensorOp[T]):
 
 DEFAULTS = SparseToDense.Options()
 MERGE = SparseToDense.Options.merge
+
+
+def _holds(output_shape: object, sparse_values: object, default_value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(sparse_values, default_value), contents_of(output_shape)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -256,7 +292,8 @@ def sparse_to_dense(
         dense: `T`, `*output_shape`. A dense tensor with the values at their places.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, contents(output_shape))`.
 
     Example:
         >>> sparse_to_dense([[0, 1], [1, 2]], [2, 3], [7, 9], -1).numpy()
@@ -274,15 +311,31 @@ def sparse_to_dense(
             context[EAGER]
             and not graphs.stack
             and (
-                type(sparse_indices) is type(output_shape) is EagerTensor
-                or type(output_shape) is int
-                and 0 <= output_shape <= 127
+                type(sparse_indices) is EagerTensor
+                and (
+                    type(output_shape) is EagerTensor
+                    or type(output_shape) is int
+                    and (
+                        0 <= output_shape <= 127
+                        or -2147483648 <= output_shape <= 2147483647
+                        and HOLDS_INT32[datatype_enum(sparse_indices)]
+                    )
+                    or type(output_shape) in EXACT_TYPES[datatype_enum(sparse_indices)]
+                )
                 or fit_pair(None, sparse_indices, output_shape)
             )
             and (
-                type(sparse_values) is type(default_value) is EagerTensor
+                type(sparse_values) is EagerTensor
+                and (
+                    type(default_value) is EagerTensor
+                    or type(default_value) is int
+                    and -2147483648 <= default_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(sparse_values)]
+                    or type(default_value) in EXACT_TYPES[datatype_enum(sparse_values)]
+                )
                 or fit_pair(None, sparse_values, default_value)
             )
+            and _holds(output_shape, sparse_values, default_value)
         ):
             _result = execute(
                 context[CURRENT],

@@ -72,8 +72,8 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
     `container` and `shared_name`.
 
     The tensors get a new first axis, in the order of their numbers; along each other
-    axis the result has the largest of their sizes. They must have one rank and the
-    dtype that is asked for.
+    axis the result has the largest of their sizes. They must have the same rank and the
+    requested dtype.
 
     They leave the map: to ask for a number again, or for one that it never had, is
     refused. The map must be one that AddSparseToTensorsMap or AddManySparseToTensorsMap
@@ -160,8 +160,8 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         found by `container` and `shared_name`.
 
         The tensors get a new first axis, in the order of their numbers; along each
-        other axis the result has the largest of their sizes. They must have one rank
-        and the dtype that is asked for.
+        other axis the result has the largest of their sizes. They must have the same
+        rank and the requested dtype.
 
         They leave the map: to ask for a number again, or for one that it never had, is
         refused. The map must be one that AddSparseToTensorsMap or
@@ -263,8 +263,8 @@ def take_many_sparse_from_tensors_map(
     `container` and `shared_name`.
 
     The tensors get a new first axis, in the order of their numbers; along each other
-    axis the result has the largest of their sizes. They must have one rank and the
-    dtype that is asked for.
+    axis the result has the largest of their sizes. They must have the same rank and the
+    requested dtype.
 
     They leave the map: to ask for a number again, or for one that it never had, is
     refused. The map must be one that AddSparseToTensorsMap or AddManySparseToTensorsMap

@@ -47,9 +47,9 @@ class RegexReplace(TensorOp[TString]):
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
-    cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it,
-    or stays if `replace_global` is unset.
+    cannot be: with a group that the pattern lacks the string stays as it is, and an
+    escape like `\\n` is only logged, while the match is replaced by what comes before
+    it, or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
@@ -130,7 +130,7 @@ class RegexReplace(TensorOp[TString]):
         In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched,
         `\\0` for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite
         that cannot be: with a group that the pattern lacks the string stays as it is,
-        and of an escape like `\\n` the log tells while the match is replaced by what
+        and an escape like `\\n` is only logged, while the match is replaced by what
         comes before it, or stays if `replace_global` is unset.
 
         Patterns are those of RE2: no back references, no lookaround, and time that
@@ -219,9 +219,9 @@ def regex_replace(
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
-    cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it,
-    or stays if `replace_global` is unset.
+    cannot be: with a group that the pattern lacks the string stays as it is, and an
+    escape like `\\n` is only logged, while the match is replaced by what comes before
+    it, or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless

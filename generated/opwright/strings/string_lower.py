@@ -41,8 +41,8 @@ class StringLower(TensorOp[TString]):
 
     Without an encoding only the 26 letters of ASCII change, and every other byte stays.
     With "utf-8" all of Unicode is mapped, by ICU's rules for no language in particular:
-    a final sigma is told from others, and İ becomes two code points. Bytes that are no
-    UTF-8 become U+FFFD there.
+    a final sigma is distinguished from others, and İ becomes two code points. Bytes
+    that are no UTF-8 become U+FFFD there.
 
     Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the other
     way.
@@ -103,8 +103,8 @@ class StringLower(TensorOp[TString]):
 
         Without an encoding only the 26 letters of ASCII change, and every other byte
         stays. With "utf-8" all of Unicode is mapped, by ICU's rules for no language in
-        particular: a final sigma is told from others, and İ becomes two code points.
-        Bytes that are no UTF-8 become U+FFFD there.
+        particular: a final sigma is distinguished from others, and İ becomes two code
+        points. Bytes that are no UTF-8 become U+FFFD there.
 
         Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the
         other way.
@@ -169,8 +169,8 @@ def string_lower(
 
     Without an encoding only the 26 letters of ASCII change, and every other byte stays.
     With "utf-8" all of Unicode is mapped, by ICU's rules for no language in particular:
-    a final sigma is told from others, and İ becomes two code points. Bytes that are no
-    UTF-8 become U+FFFD there.
+    a final sigma is distinguished from others, and İ becomes two code points. Bytes
+    that are no UTF-8 become U+FFFD there.
 
     Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the other
     way.

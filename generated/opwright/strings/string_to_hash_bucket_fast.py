@@ -41,9 +41,9 @@ class StringToHashBucketFast(TensorOp[TInt64]):
     does.
 
     The hash is FarmHash's 64 bit fingerprint, the remainder of which by `num_buckets`
-    is the bucket: the same on every machine and in every release. Whoever chooses the
-    strings can make them collide, which StringToHashBucketStrong prevents. AsString
-    comes first for numbers.
+    is the bucket: the same on every machine and in every release. An attacker who
+    chooses the strings can make them collide, which StringToHashBucketStrong prevents.
+    AsString comes first for numbers.
 
     Gradient: declared not differentiable.
 
@@ -83,8 +83,8 @@ class StringToHashBucketFast(TensorOp[TInt64]):
         does.
 
         The hash is FarmHash's 64 bit fingerprint, the remainder of which by
-        `num_buckets` is the bucket: the same on every machine and in every release.
-        Whoever chooses the strings can make them collide, which
+        `num_buckets` is the bucket: the same on every machine and in every release. An
+        attacker who chooses the strings can make them collide, which
         StringToHashBucketStrong prevents. AsString comes first for numbers.
 
         Gradient: declared not differentiable.
@@ -141,9 +141,9 @@ def string_to_hash_bucket_fast(
     does.
 
     The hash is FarmHash's 64 bit fingerprint, the remainder of which by `num_buckets`
-    is the bucket: the same on every machine and in every release. Whoever chooses the
-    strings can make them collide, which StringToHashBucketStrong prevents. AsString
-    comes first for numbers.
+    is the bucket: the same on every machine and in every release. An attacker who
+    chooses the strings can make them collide, which StringToHashBucketStrong prevents.
+    AsString comes first for numbers.
 
     Gradient: declared not differentiable.
 

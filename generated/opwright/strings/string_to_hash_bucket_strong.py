@@ -43,10 +43,10 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
     embedding; different strings may share one. On average 1 in `num_buckets` pairs
     does.
 
-    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Who does
-    not know the key cannot find strings that collide, as with StringToHashBucketFast,
-    which takes about a quarter of the time. The key is part of the graph: keep a saved
-    model as secret as the key.
+    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Strings
+    that collide cannot be found without the key, as with StringToHashBucketFast, which
+    takes about a quarter of the time. The key is part of the graph: keep a saved model
+    as secret as the key.
 
     Gradient: declared not differentiable.
 
@@ -86,8 +86,8 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
         embedding; different strings may share one. On average 1 in `num_buckets` pairs
         does.
 
-        The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Who
-        does not know the key cannot find strings that collide, as with
+        The hash is SipHash, the remainder of which by `num_buckets` is the bucket.
+        Strings that collide cannot be found without the key, as with
         StringToHashBucketFast, which takes about a quarter of the time. The key is part
         of the graph: keep a saved model as secret as the key.
 
@@ -151,10 +151,10 @@ def string_to_hash_bucket_strong(
     embedding; different strings may share one. On average 1 in `num_buckets` pairs
     does.
 
-    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Who does
-    not know the key cannot find strings that collide, as with StringToHashBucketFast,
-    which takes about a quarter of the time. The key is part of the graph: keep a saved
-    model as secret as the key.
+    The hash is SipHash, the remainder of which by `num_buckets` is the bucket. Strings
+    that collide cannot be found without the key, as with StringToHashBucketFast, which
+    takes about a quarter of the time. The key is part of the graph: keep a saved model
+    as secret as the key.
 
     Gradient: declared not differentiable.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -178,9 +181,17 @@ class Substr(TensorOp[TString]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(pos) is type(len) is EagerTensor
-                    or type(len) is int
-                    and 0 <= len <= 127
+                    type(pos) is EagerTensor
+                    and (
+                        type(len) is EagerTensor
+                        or type(len) is int
+                        and (
+                            0 <= len <= 127
+                            or -2147483648 <= len <= 2147483647
+                            and HOLDS_INT32[datatype_enum(pos)]
+                        )
+                        or type(len) in EXACT_TYPES[datatype_enum(pos)]
+                    )
                     or fit_pair(None, pos, len)
                 )
             ):
@@ -255,9 +266,17 @@ def substr(
             context[EAGER]
             and not graphs.stack
             and (
-                type(pos) is type(len) is EagerTensor
-                or type(len) is int
-                and 0 <= len <= 127
+                type(pos) is EagerTensor
+                and (
+                    type(len) is EagerTensor
+                    or type(len) is int
+                    and (
+                        0 <= len <= 127
+                        or -2147483648 <= len <= 2147483647
+                        and HOLDS_INT32[datatype_enum(pos)]
+                    )
+                    or type(len) in EXACT_TYPES[datatype_enum(pos)]
+                )
                 or fit_pair(None, pos, len)
             )
         ):

@@ -21,7 +21,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -82,6 +84,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
     """
 
     OP_NAME = "UnsortedSegmentJoin"
+    REQUIRES = ('memory("string", value(num_segments))',)
     SHAPES = {
         "inputs": "(*ids, *rest)",
         "segment_ids": "where((*ids,), len(ids) >= 1)",
@@ -157,7 +160,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
             output: string, `num_segments *rest`. The joined strings of each group.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("string", value(num_segments))`.
 
         Example:
             >>> words = ["the", "red", "old", "house"]
@@ -179,6 +183,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
+                and _holds(num_segments)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -203,6 +208,14 @@ class UnsortedSegmentJoin(TensorOp[TString]):
 
 DEFAULTS = UnsortedSegmentJoin.Options()
 MERGE = UnsortedSegmentJoin.Options.merge
+
+
+def _holds(num_segments: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("string", value_of(num_segments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +257,8 @@ def unsorted_segment_join(
         output: string, `num_segments *rest`. The joined strings of each group.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("string", value(num_segments))`.
 
     Example:
         >>> words = ["the", "red", "old", "house"]
@@ -265,6 +279,7 @@ def unsorted_segment_join(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
+            and _holds(num_segments)
         ):
             _result = execute(
                 context[CURRENT],

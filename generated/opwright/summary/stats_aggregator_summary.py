@@ -39,7 +39,7 @@ class StatsAggregatorSummary(TensorOp[TString]):
 
     Such an aggregator, of StatsAggregatorHandle, collects counters and latencies of
     tf.data pipelines, which stand in the summary as numbers and histograms; one that
-    got nothing yields an empty string. tf.data has given these statistics up: look at a
+    got nothing yields an empty string. tf.data has given these statistics up: use a
     profile instead.
 
     Stateful. Gradient: none registered.
@@ -78,7 +78,7 @@ class StatsAggregatorSummary(TensorOp[TString]):
         Such an aggregator, of StatsAggregatorHandle, collects counters and latencies of
         tf.data pipelines, which stand in the summary as numbers and histograms; one
         that got nothing yields an empty string. tf.data has given these statistics up:
-        look at a profile instead.
+        use a profile instead.
 
         Stateful. Gradient: none registered.
 
@@ -125,7 +125,7 @@ def stats_aggregator_summary(
 
     Such an aggregator, of StatsAggregatorHandle, collects counters and latencies of
     tf.data pipelines, which stand in the summary as numbers and histograms; one that
-    got nothing yields an empty string. tf.data has given these statistics up: look at a
+    got nothing yields an empty string. tf.data has given these statistics up: use a
     profile instead.
 
     Stateful. Gradient: none registered.

@@ -48,7 +48,7 @@ class WriteRawProtoSummary(Op):
     """Writes serialized summaries to a file of events.
 
     The values of all of them become one event of the step. A string that is no
-    serialized summary is refused, with an error that tells its place. It takes what
+    serialized summary is refused, with an error that names its place. It takes what
     ScalarSummary and its like make, and is what tf.summary.experimental.write_raw_pb
     calls.
 
@@ -93,7 +93,7 @@ class WriteRawProtoSummary(Op):
         """Writes serialized summaries to a file of events.
 
         The values of all of them become one event of the step. A string that is no
-        serialized summary is refused, with an error that tells its place. It takes what
+        serialized summary is refused, with an error that names its place. It takes what
         ScalarSummary and its like make, and is what
         tf.summary.experimental.write_raw_pb calls.
 
@@ -161,7 +161,7 @@ def write_raw_proto_summary(
     """Writes serialized summaries to a file of events.
 
     The values of all of them become one event of the step. A string that is no
-    serialized summary is refused, with an error that tells its place. It takes what
+    serialized summary is refused, with an error that names its place. It takes what
     ScalarSummary and its like make, and is what tf.summary.experimental.write_raw_pb
     calls.
 

@@ -75,7 +75,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
     TensorArrayConcatV3. Gradient: registered.
 
     Attributes:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Example:
@@ -165,7 +165,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
                     array.
 
         Returns:
-            value: `dtype`, `_n ...`. The elements, one behind the other.
+            value: `dtype`, `_n ...`. The elements, one after the other.
             lengths: int64, `_m`. First size of each element.
 
         Raises:
@@ -249,7 +249,7 @@ def tensor_array_concat(
         name: what the op is called in a graph.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Raises:

@@ -78,7 +78,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
     Gradient: registered.
 
     Attributes:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Example:
@@ -161,7 +161,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
                     array.
 
         Returns:
-            value: `dtype`, `_n ...`. The elements, one behind the other.
+            value: `dtype`, `_n ...`. The elements, one after the other.
             lengths: int64, `_m`. First size of each element.
 
         Raises:
@@ -238,7 +238,7 @@ def tensor_array_concat_v2(
         name: what the op is called in a graph.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Raises:

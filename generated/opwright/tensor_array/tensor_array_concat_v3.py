@@ -83,7 +83,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
     Stateful. Gradient: registered.
 
     Attributes:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Example:
@@ -173,7 +173,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
                     array.
 
         Returns:
-            value: `dtype`, `_n ...`. The elements, one behind the other.
+            value: `dtype`, `_n ...`. The elements, one after the other.
             lengths: int64, `_m`. First size of each element.
 
         Raises:
@@ -257,7 +257,7 @@ def tensor_array_concat_v3(
         name: what the op is called in a graph.
 
     Returns:
-        value: `dtype`, `_n ...`. The elements, one behind the other.
+        value: `dtype`, `_n ...`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Raises:

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -71,6 +72,7 @@ class EmptyTensorList(TensorOp[TVariant]):
     """
 
     OP_NAME = "EmptyTensorList"
+    REQUIRES = ("elements(max_num_elements) == 1",)
     SHAPES = {
         "element_shape": "either((), (r,))",
         "max_num_elements": "()",
@@ -123,7 +125,8 @@ class EmptyTensorList(TensorOp[TVariant]):
             handle: variant, `scalar`. The empty list.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(max_num_elements) == 1`.
 
         Example:
             >>> empty = empty_tensor_list([-1], 10, tf.int32)
@@ -145,6 +148,7 @@ class EmptyTensorList(TensorOp[TVariant]):
                     and -2147483648 <= max_num_elements <= 2147483647
                     or fits(TInt32, max_num_elements)
                 )
+                and _holds(max_num_elements)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -168,6 +172,14 @@ class EmptyTensorList(TensorOp[TVariant]):
             {"element_dtype": element_dtype},
             fast_path_error,
         )
+
+
+def _holds(max_num_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(max_num_elements) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -209,7 +221,8 @@ def empty_tensor_list(
         handle: variant, `scalar`. The empty list.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(max_num_elements) == 1`.
 
     Example:
         >>> empty = empty_tensor_list([-1], 10, tf.int32)
@@ -231,6 +244,7 @@ def empty_tensor_list(
                 and -2147483648 <= max_num_elements <= 2147483647
                 or fits(TInt32, max_num_elements)
             )
+            and _holds(max_num_elements)
         ):
             _result = execute(
                 context[CURRENT],

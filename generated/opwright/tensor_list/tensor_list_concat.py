@@ -75,7 +75,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
     Gradient: registered.
 
     Attributes:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Example:
@@ -160,7 +160,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
                     join them.
 
         Returns:
-            tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+            tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
             lengths: int64, `_m`. First size of each element.
 
         Raises:
@@ -243,7 +243,7 @@ def tensor_list_concat(
         name: what the op is called in a graph.
 
     Returns:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Raises:

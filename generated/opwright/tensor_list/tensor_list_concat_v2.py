@@ -79,7 +79,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
     `shape_type`: int32 or int64.
 
     Attributes:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Example:
@@ -147,7 +147,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
             element_dtype: dtype. Dtype of the elements, that of the list.
 
         Returns:
-            tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+            tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
             lengths: int64, `_m`. First size of each element.
 
         Raises:
@@ -239,7 +239,7 @@ def tensor_list_concat_v2(
         name: what the op is called in a graph.
 
     Returns:
-        tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
+        tensor: `element_dtype`, `_n *e[1:]`. The elements, one after the other.
         lengths: int64, `_m`. First size of each element.
 
     Raises:

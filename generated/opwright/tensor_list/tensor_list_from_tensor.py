@@ -16,7 +16,10 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,6 +74,7 @@ class TensorListFromTensor(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListFromTensor"
+    REQUIRES = ('rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])',)
     SHAPES = {
         "tensor": "(n, *e)",
         "element_shape": "either((), (len(e),))",
@@ -117,7 +121,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
             output_handle: variant, `scalar`. A list with an element for each row.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`.
 
         Example:
             >>> letters = tensor_list_from_tensor(['a', 'b', 'c'], -1)
@@ -129,7 +134,7 @@ class TensorListFromTensor(TensorOp[TVariant]):
         op: TensorListFromTensor = new(TensorListFromTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(tensor):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListFromTensor",
@@ -141,6 +146,14 @@ class TensorListFromTensor(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (tensor, element_shape), {}, fast_path_error)
+
+
+def _holds(tensor: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(tensor) == 0 or has_room("int64", 4, sizes_of(tensor)[0])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -176,7 +189,8 @@ def tensor_list_from_tensor(
         output_handle: variant, `scalar`. A list with an element for each row.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`.
 
     Example:
         >>> letters = tensor_list_from_tensor(['a', 'b', 'c'], -1)
@@ -188,7 +202,7 @@ def tensor_list_from_tensor(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(tensor):
             _result = execute(
                 context[CURRENT], "TensorListFromTensor", name, tensor, element_shape
             )

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -78,6 +79,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGetItem"
+    REQUIRES = ("elements(index) == 1",)
     SINCE = {
         "Tshape": "2.21",
     }
@@ -131,7 +133,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
             item: `element_dtype`, `*e`. The element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(index) == 1`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -159,6 +161,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
                     and -2147483648 <= element_shape <= 2147483647
                     or fits(TInt32, element_shape)
                 )
+                and _holds(index)
             ):
                 op.item = execute(
                     context[CURRENT],
@@ -183,6 +186,14 @@ class TensorListGetItem(TensorOp[ElementDtype]):
             {"element_dtype": element_dtype},
             fast_path_error,
         )
+
+
+def _holds(index: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(index) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -221,7 +232,7 @@ def tensor_list_get_item(
         item: `element_dtype`, `*e`. The element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(index) == 1`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -249,6 +260,7 @@ def tensor_list_get_item(
                 and -2147483648 <= element_shape <= 2147483647
                 or fits(TInt32, element_shape)
             )
+            and _holds(index)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,10 +20,13 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,6 +74,10 @@ class TensorListReserve(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListReserve"
+    REQUIRES = (
+        "elements(num_elements) == 1",
+        'memory("int64", 4, value(num_elements))',
+    )
     SHAPES = {
         "element_shape": "either((), (r,))",
         "num_elements": "()",
@@ -118,7 +125,9 @@ class TensorListReserve(TensorOp[TVariant]):
             handle: variant, `scalar`. The list.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_elements) == 1`,
+                `memory("int64", 4, value(num_elements))`.
 
         Example:
             >>> rows = tensor_list_reserve([2], 3, tf.int32)
@@ -142,6 +151,7 @@ class TensorListReserve(TensorOp[TVariant]):
                     and -2147483648 <= num_elements <= 2147483647
                     or fits(TInt32, num_elements)
                 )
+                and _holds(num_elements)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -165,6 +175,16 @@ class TensorListReserve(TensorOp[TVariant]):
             {"element_dtype": element_dtype},
             fast_path_error,
         )
+
+
+def _holds(num_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(num_elements) == 1 and has_room(
+            "int64", 4, value_of(num_elements)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +221,8 @@ def tensor_list_reserve(
         handle: variant, `scalar`. The list.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`.
 
     Example:
         >>> rows = tensor_list_reserve([2], 3, tf.int32)
@@ -225,6 +246,7 @@ def tensor_list_reserve(
                 and -2147483648 <= num_elements <= 2147483647
                 or fits(TInt32, num_elements)
             )
+            and _holds(num_elements)
         ):
             _result = execute(
                 context[CURRENT],

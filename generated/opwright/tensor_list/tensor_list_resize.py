@@ -16,10 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -62,6 +65,10 @@ class TensorListResize(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListResize"
+    REQUIRES = (
+        "elements(size) == 1",
+        'memory("int64", 4, value(size))',
+    )
     SHAPES = {
         "input_handle": "()",
         "size": "()",
@@ -105,7 +112,8 @@ class TensorListResize(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list that results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `memory("int64", 4, value(size))`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -131,6 +139,7 @@ class TensorListResize(TensorOp[TVariant]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(size)
             ):
                 op.output_handle = execute(
                     context[CURRENT], "TensorListResize", None, input_handle, size
@@ -139,6 +148,14 @@ class TensorListResize(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input_handle, size), {}, fast_path_error)
+
+
+def _holds(size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(size) == 1 and has_room("int64", 4, value_of(size))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -170,7 +187,8 @@ def tensor_list_resize(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `memory("int64", 4, value(size))`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -196,6 +214,7 @@ def tensor_list_resize(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(size)
         ):
             _result = execute(
                 context[CURRENT], "TensorListResize", name, input_handle, size

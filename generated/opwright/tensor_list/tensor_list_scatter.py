@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -75,6 +78,7 @@ class TensorListScatter(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListScatter"
+    REQUIRES = ('elements(indices) == 0 or memory("int64", 4, most(indices))',)
     SHAPES = {
         "tensor": "(m, *e)",
         "indices": "(m,)",
@@ -126,7 +130,8 @@ class TensorListScatter(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(indices) == 0 or memory("int64", 4, most(indices))`.
 
         Example:
             >>> placed = tensor_list_scatter([10, 20], [2, 0], -1)
@@ -147,6 +152,7 @@ class TensorListScatter(TensorOp[TVariant]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
+                and _holds(indices)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -160,6 +166,14 @@ class TensorListScatter(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (tensor, indices, element_shape), {}, fast_path_error)
+
+
+def _holds(indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(indices) == 0 or has_room("int64", 4, most_of(indices))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -197,7 +211,8 @@ def tensor_list_scatter(
         output_handle: variant, `scalar`. The list.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(indices) == 0 or memory("int64", 4, most(indices))`.
 
     Example:
         >>> placed = tensor_list_scatter([10, 20], [2, 0], -1)
@@ -218,6 +233,7 @@ def tensor_list_scatter(
                 and -2147483648 <= indices <= 2147483647
                 or fits(TInt32, indices)
             )
+            and _holds(indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,9 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -80,6 +84,10 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListScatterIntoExistingList"
+    REQUIRES = (
+        "least(indices) >= 0",
+        'elements(indices) == 0 or memory("int64", 4, most(indices))',
+    )
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "tensor": "(m, *e)",
@@ -132,7 +140,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list that results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
+                `elements(indices) == 0 or memory("int64", 4, most(indices))`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -155,6 +164,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
+                and _holds(indices)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -168,6 +178,16 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input_handle, tensor, indices), {}, fast_path_error)
+
+
+def _holds(indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(indices) >= 0 and (
+            elements_of(indices) == 0 or has_room("int64", 4, most_of(indices))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -207,7 +227,8 @@ def tensor_list_scatter_into_existing_list(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
+            `elements(indices) == 0 or memory("int64", 4, most(indices))`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -230,6 +251,7 @@ def tensor_list_scatter_into_existing_list(
                 and -2147483648 <= indices <= 2147483647
                 or fits(TInt32, indices)
             )
+            and _holds(indices)
         ):
             _result = execute(
                 context[CURRENT],

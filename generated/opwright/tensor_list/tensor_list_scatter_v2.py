@@ -18,10 +18,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +83,11 @@ class TensorListScatterV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListScatterV2"
+    REQUIRES = (
+        'elements(indices) == 0 or memory("int64", 4, most(indices))',
+        "elements(num_elements) == 1",
+        'memory("int64", 4, value(num_elements))',
+    )
     SHAPES = {
         "tensor": "(m, *e)",
         "indices": "(m,)",
@@ -133,7 +142,10 @@ class TensorListScatterV2(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+                `elements(num_elements) == 1`,
+                `memory("int64", 4, value(num_elements))`.
 
         Example:
             >>> placed = tensor_list_scatter_v2([10, 20], [2, 0], -1, 4)
@@ -160,6 +172,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
                     and -2147483648 <= num_elements <= 2147483647
                     or fits(TInt32, num_elements)
                 )
+                and _holds(indices, num_elements)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -176,6 +189,18 @@ class TensorListScatterV2(TensorOp[TVariant]):
         return op._build(
             scope, (tensor, indices, element_shape, num_elements), {}, fast_path_error
         )
+
+
+def _holds(indices: object, num_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (elements_of(indices) == 0 or has_room("int64", 4, most_of(indices)))
+            and elements_of(num_elements) == 1
+            and has_room("int64", 4, value_of(num_elements))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -217,7 +242,9 @@ def tensor_list_scatter_v2(
         output_handle: variant, `scalar`. The list.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`.
 
     Example:
         >>> placed = tensor_list_scatter_v2([10, 20], [2, 0], -1, 4)
@@ -244,6 +271,7 @@ def tensor_list_scatter_v2(
                 and -2147483648 <= num_elements <= 2147483647
                 or fits(TInt32, num_elements)
             )
+            and _holds(indices, num_elements)
         ):
             _result = execute(
                 context[CURRENT],

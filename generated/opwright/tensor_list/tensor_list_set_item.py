@@ -19,10 +19,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +84,10 @@ class TensorListSetItem(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListSetItem"
+    REQUIRES = (
+        "elements(index) == 1",
+        'not resize_if_index_out_of_bounds or memory("int64", 4, value(index))',
+    )
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "index": "()",
@@ -161,7 +168,8 @@ class TensorListSetItem(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list that results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+                `not resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -187,6 +195,7 @@ class TensorListSetItem(TensorOp[TVariant]):
                     and -2147483648 <= index <= 2147483647
                     or fits(TInt32, index)
                 )
+                and _holds(index, opts.resize_if_index_out_of_bounds)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -211,6 +220,16 @@ class TensorListSetItem(TensorOp[TVariant]):
 
 DEFAULTS = TensorListSetItem.Options()
 MERGE = TensorListSetItem.Options.merge
+
+
+def _holds(index: object, resize_if_index_out_of_bounds: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(index) == 1 and (
+            not resize_if_index_out_of_bounds or has_room("int64", 4, value_of(index))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -251,7 +270,8 @@ def tensor_list_set_item(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(index) == 1`, `not
+            resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -276,6 +296,7 @@ def tensor_list_set_item(
                 and -2147483648 <= index <= 2147483647
                 or fits(TInt32, index)
             )
+            and _holds(index, resize_if_index_out_of_bounds)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +77,10 @@ class TensorListSplit(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListSplit"
+    REQUIRES = (
+        "rank(lengths) == 1",
+        "rank(tensor) >= 1",
+    )
     SHAPES = {
         "tensor": "(sum(lengths), *x)",
         "element_shape": "either((), (len(x) + 1,))",
@@ -126,7 +131,8 @@ class TensorListSplit(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list of the parts.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
+                `rank(tensor) >= 1`.
 
         Example:
             >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
@@ -147,6 +153,7 @@ class TensorListSplit(TensorOp[TVariant]):
                     and -9223372036854775808 <= lengths <= 9223372036854775807
                     or fits(TInt64, lengths)
                 )
+                and _holds(tensor, lengths)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -160,6 +167,14 @@ class TensorListSplit(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (tensor, element_shape, lengths), {}, fast_path_error)
+
+
+def _holds(tensor: object, lengths: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(lengths) == 1 and rank_of(tensor) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -198,7 +213,8 @@ def tensor_list_split(
         output_handle: variant, `scalar`. The list of the parts.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
+            `rank(tensor) >= 1`.
 
     Example:
         >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
@@ -219,6 +235,7 @@ def tensor_list_split(
                 and -9223372036854775808 <= lengths <= 9223372036854775807
                 or fits(TInt64, lengths)
             )
+            and _holds(tensor, lengths)
         ):
             _result = execute(
                 context[CURRENT],

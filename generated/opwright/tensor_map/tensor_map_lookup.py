@@ -51,7 +51,7 @@ class TensorMapLookupInputs(OpInputs):
 class TensorMapLookup(TensorOp[ValueDtype]):
     """Reads the value of a key in a map.
 
-    A key that is not there is refused, which TensorMapHasKey can tell before; so is
+    A key that is not there is refused, which TensorMapHasKey can check before; so is
     another `value_dtype` than the value has. A map is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
@@ -94,9 +94,9 @@ class TensorMapLookup(TensorOp[ValueDtype]):
     ) -> TensorMapLookup[UValueDtype]:
         """Reads the value of a key in a map.
 
-        A key that is not there is refused, which TensorMapHasKey can tell before; so is
-        another `value_dtype` than the value has. A map is a value, like any tensor: no
-        op changes the one that it gets, each gives a new one back. Keys are tensors,
+        A key that is not there is refused, which TensorMapHasKey can check before; so
+        is another `value_dtype` than the value has. A map is a value, like any tensor:
+        no op changes the one that it gets, each gives a new one back. Keys are tensors,
         equal where dtype, shape and all elements are, bit by bit, so that nan finds
         nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
@@ -160,7 +160,7 @@ def tensor_map_lookup(
 ) -> Output[UValueDtype]:
     """Reads the value of a key in a map.
 
-    A key that is not there is refused, which TensorMapHasKey can tell before; so is
+    A key that is not there is refused, which TensorMapHasKey can check before; so is
     another `value_dtype` than the value has. A map is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0

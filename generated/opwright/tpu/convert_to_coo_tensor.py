@@ -51,8 +51,8 @@ class ConvertToCooTensor(Op):
 
     Returns a (sample, id, gain) triple for each id, in the order of the feature.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample
@@ -118,8 +118,8 @@ class ConvertToCooTensor(Op):
 
         Returns a (sample, id, gain) triple for each id, in the order of the feature.
 
-        The combiner is folded into the gains, so that whoever multiplies only has to
-        sum: a weight w becomes
+        The combiner is folded into the gains, so that the op that multiplies only has
+        to sum: a weight w becomes
 
           sum:    w
           mean:   w / sum(w) of its sample
@@ -225,8 +225,8 @@ def convert_to_coo_tensor(
 
     Returns a (sample, id, gain) triple for each id, in the order of the feature.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample

@@ -72,8 +72,8 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     with samples = sample_count / num_sc_per_chip. The shift spreads the first rows of
     stacked tables over different shards.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample
@@ -164,8 +164,8 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         with samples = sample_count / num_sc_per_chip. The shift spreads the first rows
         of stacked tables over different shards.
 
-        The combiner is folded into the gains, so that whoever multiplies only has to
-        sum: a weight w becomes
+        The combiner is folded into the gains, so that the op that multiplies only has
+        to sum: a weight w becomes
 
           sum:    w
           mean:   w / sum(w) of its sample
@@ -333,8 +333,8 @@ def convert_to_list_of_sparse_core_coo_tensors(
     with samples = sample_count / num_sc_per_chip. The shift spreads the first rows of
     stacked tables over different shards.
 
-    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
-    weight w becomes
+    The combiner is folded into the gains, so that the op that multiplies only has to
+    sum: a weight w becomes
 
       sum:    w
       mean:   w / sum(w) of its sample

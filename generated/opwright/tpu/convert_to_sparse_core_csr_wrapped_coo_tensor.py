@@ -77,7 +77,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     the batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard, where
     each shard's run starts at a multiple of 8 and is padded. `row_pointers` has the end
     of each run before padding, each minibatch's pointers padded to a multiple of 8 too.
-    What lies behind the unpadded sizes is undefined; opwright's kernel pads it, too.
+    What lies beyond the unpadded sizes is undefined; opwright's kernel pads it, too.
     XlaSparseDenseMatmulWithCsrInput takes the result.
 
     InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list` has
@@ -184,7 +184,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         depend on the batch: SparseCore by SparseCore, minibatch by minibatch, shard by
         shard, where each shard's run starts at a multiple of 8 and is padded.
         `row_pointers` has the end of each run before padding, each minibatch's pointers
-        padded to a multiple of 8 too. What lies behind the unpadded sizes is undefined;
+        padded to a multiple of 8 too. What lies beyond the unpadded sizes is undefined;
         opwright's kernel pads it, too. XlaSparseDenseMatmulWithCsrInput takes the
         result.
 
@@ -373,7 +373,7 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     the batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard, where
     each shard's run starts at a multiple of 8 and is padded. `row_pointers` has the end
     of each run before padding, each minibatch's pointers padded to a multiple of 8 too.
-    What lies behind the unpadded sizes is undefined; opwright's kernel pads it, too.
+    What lies beyond the unpadded sizes is undefined; opwright's kernel pads it, too.
     XlaSparseDenseMatmulWithCsrInput takes the result.
 
     InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list` has

@@ -94,7 +94,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         id_counts: int32, `_counts`. Positions at which the triples of each shard and
             division begin.
         max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that a shard is asked for.
+        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
 
     Example:
         >>> @tf.function
@@ -202,7 +202,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
             id_counts: int32, `_counts`. Positions at which the triples of each shard
                 and division begin.
             max_ids: int32, `scalar`. Most triples that a shard gets.
-            max_uniques: int32, `scalar`. Most distinct rows that a shard is asked for.
+            max_uniques: int32, `scalar`. Most distinct rows that are requested of a
+                shard.
 
         Raises:
             OpError: the op refuses an argument.
@@ -348,7 +349,7 @@ def get_minibatch_splits_with_physical_replica(
         id_counts: int32, `_counts`. Positions at which the triples of each shard and
             division begin.
         max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that a shard is asked for.
+        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
 
     Raises:
         OpError: the op refuses an argument.

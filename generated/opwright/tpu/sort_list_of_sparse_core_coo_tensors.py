@@ -183,8 +183,8 @@ class SortListOfSparseCoreCooTensors(Op):
             feature_width: int. At least 1. Number of columns of the table.
             num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard may get.
-            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
-                shard may be asked for.
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that may
+                be requested of a shard.
             table_name: string. Name of the stacked table, for messages and statistics.
 
         Returns:
@@ -324,8 +324,8 @@ def sort_list_of_sparse_core_coo_tensors(
         feature_width: int. At least 1. Number of columns of the table.
         num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard may get.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            may be asked for.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that may be
+            requested of a shard.
         table_name: string. Name of the stacked table, for messages and statistics.
         name: what the op is called in a graph.
 

@@ -70,7 +70,7 @@ class TPUCompile(Op):
     each of `num_computations`.
 
     A failure does not raise here: it is in `compilation_status`, which
-    TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none of
+    TPUCompileSucceededAssert checks. tf.function with jit_compile=True needs none of
     these ops.
 
     Stateful. Gradient: none registered.
@@ -130,7 +130,7 @@ class TPUCompile(Op):
         one for each of `num_computations`.
 
         A failure does not raise here: it is in `compilation_status`, which
-        TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none
+        TPUCompileSucceededAssert checks. tf.function with jit_compile=True needs none
         of these ops.
 
         Stateful. Gradient: none registered.
@@ -226,7 +226,7 @@ def tpu_compile(
     each of `num_computations`.
 
     A failure does not raise here: it is in `compilation_status`, which
-    TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none of
+    TPUCompileSucceededAssert checks. tf.function with jit_compile=True needs none of
     these ops.
 
     Stateful. Gradient: none registered.

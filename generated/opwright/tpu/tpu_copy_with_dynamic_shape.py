@@ -43,8 +43,8 @@ class TPUCopyWithDynamicShape(Op):
     """Copies tensors to a TPU, as far as they are filled.
 
     Only the first `unpadded_sizes[i]` elements of tensor i cross over; the rest of the
-    tensor on the device is padding. The program that uses the result has to be told, by
-    TPUAnnotateTensorsWithDynamicShape.
+    tensor on the device is padding. The program that uses the result has to mark it
+    with TPUAnnotateTensorsWithDynamicShape.
 
     Stateful. Gradient: none registered.
 
@@ -85,8 +85,8 @@ class TPUCopyWithDynamicShape(Op):
         """Copies tensors to a TPU, as far as they are filled.
 
         Only the first `unpadded_sizes[i]` elements of tensor i cross over; the rest of
-        the tensor on the device is padding. The program that uses the result has to be
-        told, by TPUAnnotateTensorsWithDynamicShape.
+        the tensor on the device is padding. The program that uses the result has to
+        mark it with TPUAnnotateTensorsWithDynamicShape.
 
         Stateful. Gradient: none registered.
 
@@ -145,8 +145,8 @@ def tpu_copy_with_dynamic_shape(
     """Copies tensors to a TPU, as far as they are filled.
 
     Only the first `unpadded_sizes[i]` elements of tensor i cross over; the rest of the
-    tensor on the device is padding. The program that uses the result has to be told, by
-    TPUAnnotateTensorsWithDynamicShape.
+    tensor on the device is padding. The program that uses the result has to mark it
+    with TPUAnnotateTensorsWithDynamicShape.
 
     Stateful. Gradient: none registered.
 

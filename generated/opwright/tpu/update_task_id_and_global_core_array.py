@@ -40,7 +40,7 @@ class UpdateTaskIdAndGlobalCoreArrayInputs(OpInputs):
 class UpdateTaskIdAndGlobalCoreArray(Op):
     """Numbers the tasks and cores of a TPU mesh anew.
 
-    DTensor runs it on every host, after GetTpuTaskId has told each of them its number:
+    DTensor runs it on every host, after GetTpuTaskId has returned the number of each:
     so the runtime knows which client each task belongs to, and how cores are numbered
     over all hosts.
 
@@ -75,9 +75,9 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
     ) -> UpdateTaskIdAndGlobalCoreArray:
         """Numbers the tasks and cores of a TPU mesh anew.
 
-        DTensor runs it on every host, after GetTpuTaskId has told each of them its
-        number: so the runtime knows which client each task belongs to, and how cores
-        are numbered over all hosts.
+        DTensor runs it on every host, after GetTpuTaskId has returned the number of
+        each: so the runtime knows which client each task belongs to, and how cores are
+        numbered over all hosts.
 
         Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
         runtime's mesh.
@@ -131,7 +131,7 @@ def update_task_id_and_global_core_array(
 ) -> Operation | None:
     """Numbers the tasks and cores of a TPU mesh anew.
 
-    DTensor runs it on every host, after GetTpuTaskId has told each of them its number:
+    DTensor runs it on every host, after GetTpuTaskId has returned the number of each:
     so the runtime knows which client each task belongs to, and how cores are numbered
     over all hosts.
 

@@ -60,9 +60,9 @@ class XlaSparseCoreAdagrad(Op):
       a += g^2
       w -= lr * g / sqrt(a)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -124,9 +124,9 @@ class XlaSparseCoreAdagrad(Op):
           a += g^2
           w -= lr * g / sqrt(a)
 
-        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
-        the buffers that it was given wherever nobody else holds them, and of equal
-        indices the last one wins.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses
+        its input buffers wherever they have no other user, and of equal indices the
+        last one wins.
 
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
@@ -219,9 +219,9 @@ def xla_sparse_core_adagrad(
       a += g^2
       w -= lr * g / sqrt(a)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.

@@ -72,9 +72,9 @@ class XlaSparseCoreAdagradMomentum(Op):
       m = beta_1 * m + s
       w -= lr * (beta_1 * m + s if use_nesterov else m)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -152,9 +152,9 @@ class XlaSparseCoreAdagradMomentum(Op):
           m = beta_1 * m + s
           w -= lr * (beta_1 * m + s if use_nesterov else m)
 
-        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
-        the buffers that it was given wherever nobody else holds them, and of equal
-        indices the last one wins.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses
+        its input buffers wherever they have no other user, and of equal indices the
+        last one wins.
 
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
@@ -295,9 +295,9 @@ def xla_sparse_core_adagrad_momentum(
       m = beta_1 * m + s
       w -= lr * (beta_1 * m + s if use_nesterov else m)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.

@@ -69,9 +69,9 @@ class XlaSparseCoreAdam(Op):
 
     The moments are returned in the order second, first, unlike in the other ops.
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -152,9 +152,9 @@ class XlaSparseCoreAdam(Op):
 
         The moments are returned in the order second, first, unlike in the other ops.
 
-        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
-        the buffers that it was given wherever nobody else holds them, and of equal
-        indices the last one wins.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses
+        its input buffers wherever they have no other user, and of equal indices the
+        last one wins.
 
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
@@ -293,9 +293,9 @@ def xla_sparse_core_adam(
 
     The moments are returned in the order second, first, unlike in the other ops.
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.

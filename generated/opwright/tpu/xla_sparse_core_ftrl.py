@@ -72,9 +72,9 @@ class XlaSparseCoreFtrl(Op):
       z += lr * g - (p' - p) * w
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -160,9 +160,9 @@ class XlaSparseCoreFtrl(Op):
           z += lr * g - (p' - p) * w
           w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
-        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
-        the buffers that it was given wherever nobody else holds them, and of equal
-        indices the last one wins.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses
+        its input buffers wherever they have no other user, and of equal indices the
+        last one wins.
 
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
@@ -315,9 +315,9 @@ def xla_sparse_core_ftrl(
       z += lr * g - (p' - p) * w
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.

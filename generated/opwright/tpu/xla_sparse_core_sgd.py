@@ -48,9 +48,9 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
 
       w -= lr * g
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
@@ -105,9 +105,9 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
 
           w -= lr * g
 
-        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
-        the buffers that it was given wherever nobody else holds them, and of equal
-        indices the last one wins.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses
+        its input buffers wherever they have no other user, and of equal indices the
+        last one wins.
 
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
@@ -194,9 +194,9 @@ def xla_sparse_core_sgd(
 
       w -= lr * g
 
-    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
-    buffers that it was given wherever nobody else holds them, and of equal indices the
-    last one wins.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it reuses its
+    input buffers wherever they have no other user, and of equal indices the last one
+    wins.
 
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.

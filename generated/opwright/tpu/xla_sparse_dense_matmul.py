@@ -166,8 +166,8 @@ class XlaSparseDenseMatmul(Op):
                 padding.
             embedding_table: float32, `rows width`. This device's part of the table.
             max_ids_per_partition: int. At least 0. Most triples that a shard may get.
-            max_unique_ids_per_partition: int. At least 0. Most distinct rows that a
-                shard may be asked for.
+            max_unique_ids_per_partition: int. At least 0. Most distinct rows that may
+                be requested of a shard.
             input_size: int. At least 0. Number of samples.
 
         Returns:
@@ -283,8 +283,8 @@ def xla_sparse_dense_matmul(
         offsets: uint32, `scalar`. Number of triples that count; the rest is padding.
         embedding_table: float32, `rows width`. This device's part of the table.
         max_ids_per_partition: int. At least 0. Most triples that a shard may get.
-        max_unique_ids_per_partition: int. At least 0. Most distinct rows that a shard
-            may be asked for.
+        max_unique_ids_per_partition: int. At least 0. Most distinct rows that may be
+            requested of a shard.
         input_size: int. At least 0. Number of samples.
         name: what the op is called in a graph.
 

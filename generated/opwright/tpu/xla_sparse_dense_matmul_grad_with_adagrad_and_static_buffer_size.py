@@ -263,9 +263,9 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
                 minibatches that the buffers hold for each SparseCore.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
-                shard is asked for by one SparseCore in a minibatch; sizes buffers on
-                the chip.
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+                SparseCore requests of a shard in a minibatch; sizes buffers on the
+                chip.
             table_name: string. Name of the stacked table, for statistics.
             options: merged field by field; the last explicit one wins.
                 clip_weight_min: float. Default float("-inf"). Lower limit to which
@@ -467,8 +467,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
             that the buffers hold for each SparseCore.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.

@@ -298,9 +298,9 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
             epsilon: float. Small number that keeps the divisor from zero.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
-                shard is asked for by one SparseCore in a minibatch; sizes buffers on
-                the chip.
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+                SparseCore requests of a shard in a minibatch; sizes buffers on the
+                chip.
             table_name: string. Name of the stacked table, for statistics.
             options: merged field by field; the last explicit one wins.
                 clip_weight_min: float. Default float("-inf"). Lower limit to which
@@ -541,8 +541,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
         epsilon: float. Small number that keeps the divisor from zero.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         clip_weight_min: float. Default float("-inf"). Lower limit to which updated
             weights are clipped; not above `clip_weight_max`.

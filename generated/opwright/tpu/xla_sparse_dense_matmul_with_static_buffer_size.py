@@ -232,9 +232,9 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
                 the ends are ignored.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
-            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
-                shard is asked for by one SparseCore in a minibatch; sizes buffers on
-                the chip.
+            max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+                SparseCore requests of a shard in a minibatch; sizes buffers on the
+                chip.
             table_name: string. Name of the stacked table, for statistics.
             options: merged field by field; the last explicit one wins.
                 num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
@@ -431,8 +431,8 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
             are ignored.
         max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
             one SparseCore in a minibatch; sizes buffers on the chip.
-        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
-            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that one
+            SparseCore requests of a shard in a minibatch; sizes buffers on the chip.
         table_name: string. Name of the stacked table, for statistics.
         num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
             the TPU's topology, with which a given number must agree, and means 4 on the

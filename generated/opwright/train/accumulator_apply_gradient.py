@@ -52,8 +52,8 @@ class AccumulatorApplyGradient(Op):
     """Adds a gradient to an accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
@@ -100,7 +100,7 @@ class AccumulatorApplyGradient(Op):
         """Adds a gradient to an accumulator, unless it is stale.
 
         The gradient is added if `local_step` is at least the accumulator's step. A
-        stale one is dropped without an error and without a look at its shape. The op
+        stale one is dropped without an error and without a check of its shape. The op
         never waits; when a waiting take has enough gradients now, it completes.
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
@@ -171,8 +171,8 @@ def accumulator_apply_gradient(
     """Adds a gradient to an accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.

@@ -69,8 +69,8 @@ class ApplyAdadelta(TensorOp[T]):
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`: where inference does not know it,
-    see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
+    kernel does not check that of `accum_update`: where inference does not know it, the
+    caller has to. For the variables of graphs and sessions; ResourceApplyAdadelta takes
     handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
     Gradient: none registered.
@@ -161,8 +161,8 @@ class ApplyAdadelta(TensorOp[T]):
         are.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        The kernel does not look at that of `accum_update`: where inference does not
-        know it, see to it. For the variables of graphs and sessions;
+        The kernel does not check that of `accum_update`: where inference does not know
+        it, the caller has to. For the variables of graphs and sessions;
         ResourceApplyAdadelta takes handles, and is what to use. SparseApplyAdadelta
         takes a gradient of some rows.
 
@@ -270,8 +270,8 @@ def apply_adadelta(
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`: where inference does not know it,
-    see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
+    kernel does not check that of `accum_update`: where inference does not know it, the
+    caller has to. For the variables of graphs and sessions; ResourceApplyAdadelta takes
     handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
     Gradient: none registered.

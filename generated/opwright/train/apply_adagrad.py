@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -201,9 +204,17 @@ class ApplyAdagrad(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(lr) is type(grad) is EagerTensor
-                    or type(grad) is int
-                    and 0 <= grad <= 127
+                    type(lr) is EagerTensor
+                    and (
+                        type(grad) is EagerTensor
+                        or type(grad) is int
+                        and (
+                            0 <= grad <= 127
+                            or -2147483648 <= grad <= 2147483647
+                            and HOLDS_INT32[datatype_enum(lr)]
+                        )
+                        or type(grad) in EXACT_TYPES[datatype_enum(lr)]
+                    )
                     or fit_pair(None, lr, grad)
                 )
             ):
@@ -302,9 +313,17 @@ def apply_adagrad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(lr) is type(grad) is EagerTensor
-                or type(grad) is int
-                and 0 <= grad <= 127
+                type(lr) is EagerTensor
+                and (
+                    type(grad) is EagerTensor
+                    or type(grad) is int
+                    and (
+                        0 <= grad <= 127
+                        or -2147483648 <= grad <= 2147483647
+                        and HOLDS_INT32[datatype_enum(lr)]
+                    )
+                    or type(grad) in EXACT_TYPES[datatype_enum(lr)]
+                )
                 or fit_pair(None, lr, grad)
             )
         ):

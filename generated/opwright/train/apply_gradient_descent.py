@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -180,9 +183,17 @@ class ApplyGradientDescent(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(alpha) is type(delta) is EagerTensor
-                    or type(delta) is int
-                    and 0 <= delta <= 127
+                    type(alpha) is EagerTensor
+                    and (
+                        type(delta) is EagerTensor
+                        or type(delta) is int
+                        and (
+                            0 <= delta <= 127
+                            or -2147483648 <= delta <= 2147483647
+                            and HOLDS_INT32[datatype_enum(alpha)]
+                        )
+                        or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
+                    )
                     or fit_pair(None, alpha, delta)
                 )
             ):
@@ -270,9 +281,17 @@ def apply_gradient_descent(
             context[EAGER]
             and not graphs.stack
             and (
-                type(alpha) is type(delta) is EagerTensor
-                or type(delta) is int
-                and 0 <= delta <= 127
+                type(alpha) is EagerTensor
+                and (
+                    type(delta) is EagerTensor
+                    or type(delta) is int
+                    and (
+                        0 <= delta <= 127
+                        or -2147483648 <= delta <= 2147483647
+                        and HOLDS_INT32[datatype_enum(alpha)]
+                    )
+                    or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
+                )
                 or fit_pair(None, alpha, delta)
             )
         ):

@@ -55,7 +55,7 @@ class ConditionalAccumulator(TensorOp[TString]):
     """Makes an accumulator that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.
@@ -150,7 +150,7 @@ class ConditionalAccumulator(TensorOp[TString]):
         """Makes an accumulator that sums dense gradients until enough have come.
 
         An accumulator holds a sum, the number of gradients in it, and a step, which
-        starts at 0. A gradient whose step is behind the accumulator's is stale, and
+        starts at 0. A gradient whose step is less than the accumulator's is stale, and
         dropped. Taking waits for enough gradients, returns their mean or sum, empties
         the accumulator and moves its step up by one, which makes the gradients of
         slower workers stale.
@@ -255,7 +255,7 @@ def conditional_accumulator(
     """Makes an accumulator that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.

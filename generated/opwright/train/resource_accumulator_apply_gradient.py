@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -54,8 +55,8 @@ class ResourceAccumulatorApplyGradient(Op):
     """Adds a gradient to a resource accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
@@ -78,6 +79,7 @@ class ResourceAccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
+    REQUIRES = ("elements(local_step) == 1",)
     SHAPES = {
         "handle": "()",
         "local_step": "()",
@@ -102,7 +104,7 @@ class ResourceAccumulatorApplyGradient(Op):
         """Adds a gradient to a resource accumulator, unless it is stale.
 
         The gradient is added if `local_step` is at least the accumulator's step. A
-        stale one is dropped without an error and without a look at its shape. The op
+        stale one is dropped without an error and without a check of its shape. The op
         never waits; when a waiting take has enough gradients now, it completes.
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
@@ -123,7 +125,8 @@ class ResourceAccumulatorApplyGradient(Op):
                 accumulator's.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(local_step) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -147,6 +150,7 @@ class ResourceAccumulatorApplyGradient(Op):
                     and -9223372036854775808 <= local_step <= 9223372036854775807
                     or fits(TInt64, local_step)
                 )
+                and _holds(local_step)
             ):
                 execute(
                     context[CURRENT],
@@ -162,6 +166,14 @@ class ResourceAccumulatorApplyGradient(Op):
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
+def _holds(local_step: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(local_step) == 1
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def resource_accumulator_apply_gradient(
     handle: TensorOperand[TResource],
@@ -174,8 +186,8 @@ def resource_accumulator_apply_gradient(
     """Adds a gradient to a resource accumulator, unless it is stale.
 
     The gradient is added if `local_step` is at least the accumulator's step. A stale
-    one is dropped without an error and without a look at its shape. The op never waits;
-    when a waiting take has enough gradients now, it completes.
+    one is dropped without an error and without a check of its shape. The op never
+    waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
@@ -194,7 +206,7 @@ def resource_accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -218,6 +230,7 @@ def resource_accumulator_apply_gradient(
                 and -9223372036854775808 <= local_step <= 9223372036854775807
                 or fits(TInt64, local_step)
             )
+            and _holds(local_step)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -61,6 +62,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
     """
 
     OP_NAME = "ResourceAccumulatorSetGlobalStep"
+    REQUIRES = ("elements(new_global_step) == 1",)
     SHAPES = {
         "handle": "()",
         "new_global_step": "()",
@@ -98,7 +100,8 @@ class ResourceAccumulatorSetGlobalStep(Op):
                 count.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(new_global_step) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -123,6 +126,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
                     and -9223372036854775808 <= new_global_step <= 9223372036854775807
                     or fits(TInt64, new_global_step)
                 )
+                and _holds(new_global_step)
             ):
                 execute(
                     context[CURRENT],
@@ -135,6 +139,14 @@ class ResourceAccumulatorSetGlobalStep(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle, new_global_step), {}, fast_path_error)
+
+
+def _holds(new_global_step: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(new_global_step) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -163,7 +175,8 @@ def resource_accumulator_set_global_step(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(new_global_step) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -188,6 +201,7 @@ def resource_accumulator_set_global_step(
                 and -9223372036854775808 <= new_global_step <= 9223372036854775807
                 or fits(TInt64, new_global_step)
             )
+            and _holds(new_global_step)
         ):
             _result = execute(
                 context[CURRENT],

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -83,6 +84,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceAccumulatorTakeGradient"
+    REQUIRES = ("elements(num_required) == 1",)
     SHAPES = {
         "handle": "()",
         "num_required": "()",
@@ -137,7 +139,8 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
             average: `dtype`, `...`. Mean, or sum, of the gradients taken.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_required) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -162,6 +165,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
                     and -2147483648 <= num_required <= 2147483647
                     or fits(TInt32, num_required)
                 )
+                and _holds(num_required)
             ):
                 op.average = execute(
                     context[CURRENT],
@@ -178,6 +182,14 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         return op._build(
             scope, (handle, num_required), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(num_required: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(num_required) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -218,7 +230,8 @@ def resource_accumulator_take_gradient(
         average: `dtype`, `...`. Mean, or sum, of the gradients taken.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_required) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -241,6 +254,7 @@ def resource_accumulator_take_gradient(
                 and -2147483648 <= num_required <= 2147483647
                 or fits(TInt32, num_required)
             )
+            and _holds(num_required)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -90,6 +92,7 @@ class ResourceApplyAdaMax(Op):
     """
 
     OP_NAME = "ResourceApplyAdaMax"
+    REQUIRES = ("holds(var, m, v, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -186,7 +189,7 @@ class ResourceApplyAdaMax(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, m, v, T)`.
 
         Example:
             >>> w, m, v = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -214,6 +217,7 @@ class ResourceApplyAdaMax(Op):
                     is EagerTensor
                     or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
                 )
+                and _holds(var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -244,6 +248,26 @@ class ResourceApplyAdaMax(Op):
 
 DEFAULTS = ResourceApplyAdaMax.Options()
 MERGE = ResourceApplyAdaMax.Options.merge
+
+
+def _holds(
+    var: object,
+    m: object,
+    v: object,
+    beta1_power: object,
+    lr: object,
+    beta1: object,
+    beta2: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(beta1_power, lr, beta1, beta2, epsilon, grad), var, m, v
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -299,7 +323,7 @@ def resource_apply_ada_max(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, m, v, T)`.
 
     Example:
         >>> w, m, v = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -326,6 +350,7 @@ def resource_apply_ada_max(
                 is EagerTensor
                 or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
             )
+            and _holds(var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

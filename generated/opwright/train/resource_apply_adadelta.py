@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -71,10 +73,10 @@ class ResourceApplyAdadelta(Op):
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`, and eager calls have no inference:
-    see to it. They change in place, and the op gives nothing back; reads that should
-    see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
-    some rows.
+    kernel does not check that of `accum_update`, and eager calls have no inference: the
+    caller has to check it. They change in place, and the op gives nothing back; reads
+    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
+    gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -90,6 +92,7 @@ class ResourceApplyAdadelta(Op):
     """
 
     OP_NAME = "ResourceApplyAdadelta"
+    REQUIRES = ("holds(var, accum, accum_update, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -157,10 +160,10 @@ class ResourceApplyAdadelta(Op):
         are.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        The kernel does not look at that of `accum_update`, and eager calls have no
-        inference: see to it. They change in place, and the op gives nothing back; reads
-        that should see the step have to come after it. ResourceSparseApplyAdadelta
-        takes a gradient of some rows.
+        The kernel does not check that of `accum_update`, and eager calls have no
+        inference: the caller has to check it. They change in place, and the op gives
+        nothing back; reads that should see the step have to come after it.
+        ResourceSparseApplyAdadelta takes a gradient of some rows.
 
         Stateful. Gradient: none registered.
 
@@ -182,7 +185,8 @@ class ResourceApplyAdadelta(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, accum, accum_update, T)`.
 
         Example:
             >>> w, accum, updates = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -204,6 +208,7 @@ class ResourceApplyAdadelta(Op):
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
                 )
+                and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -234,6 +239,22 @@ DEFAULTS = ResourceApplyAdadelta.Options()
 MERGE = ResourceApplyAdadelta.Options.merge
 
 
+def _holds(
+    var: object,
+    accum: object,
+    accum_update: object,
+    lr: object,
+    rho: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, epsilon, grad), var, accum, accum_update)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def resource_apply_adadelta(
     var: TensorOperand[TResource],
@@ -261,10 +282,10 @@ def resource_apply_adadelta(
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `accum_update`, and eager calls have no inference:
-    see to it. They change in place, and the op gives nothing back; reads that should
-    see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
-    some rows.
+    kernel does not check that of `accum_update`, and eager calls have no inference: the
+    caller has to check it. They change in place, and the op gives nothing back; reads
+    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
+    gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -286,7 +307,8 @@ def resource_apply_adadelta(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, accum, accum_update, T)`.
 
     Example:
         >>> w, accum, updates = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -307,6 +329,7 @@ def resource_apply_adadelta(
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
             )
+            and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

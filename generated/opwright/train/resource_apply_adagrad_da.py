@@ -14,10 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     fits,
@@ -90,6 +92,7 @@ class ResourceApplyAdagradDA(Op):
     """
 
     OP_NAME = "ResourceApplyAdagradDA"
+    REQUIRES = ("holds(var, gradient_accumulator, gradient_squared_accumulator, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "gradient_accumulator": "of((), (*v,))",
@@ -184,7 +187,8 @@ class ResourceApplyAdagradDA(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var,
+                gradient_accumulator, gradient_squared_accumulator, T)`.
 
         Example:
             >>> w, g, h = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.1))
@@ -211,6 +215,15 @@ class ResourceApplyAdagradDA(Op):
                 and (
                     type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                     or fit_together(None, grad, lr, l1, l2)
+                )
+                and _holds(
+                    var,
+                    gradient_accumulator,
+                    gradient_squared_accumulator,
+                    grad,
+                    lr,
+                    l1,
+                    l2,
                 )
             ):
                 execute(
@@ -250,6 +263,27 @@ class ResourceApplyAdagradDA(Op):
 
 DEFAULTS = ResourceApplyAdagradDA.Options()
 MERGE = ResourceApplyAdagradDA.Options.merge
+
+
+def _holds(
+    var: object,
+    gradient_accumulator: object,
+    gradient_squared_accumulator: object,
+    grad: object,
+    lr: object,
+    l1: object,
+    l2: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(grad, lr, l1, l2),
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -305,7 +339,8 @@ def resource_apply_adagrad_da(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var,
+            gradient_accumulator, gradient_squared_accumulator, T)`.
 
     Example:
         >>> w, g, h = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.1))
@@ -331,6 +366,15 @@ def resource_apply_adagrad_da(
             and (
                 type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                 or fit_together(None, grad, lr, l1, l2)
+            )
+            and _holds(
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                lr,
+                l1,
+                l2,
             )
         ):
             _result = execute(

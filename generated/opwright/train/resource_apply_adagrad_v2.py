@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -86,6 +88,7 @@ class ResourceApplyAdagradV2(Op):
     """
 
     OP_NAME = "ResourceApplyAdagradV2"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -176,7 +179,7 @@ class ResourceApplyAdagradV2(Op):
                     without, it stays as it is.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.1))
@@ -198,6 +201,7 @@ class ResourceApplyAdagradV2(Op):
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
                 )
+                and _holds(var, accum, lr, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -226,6 +230,16 @@ class ResourceApplyAdagradV2(Op):
 
 DEFAULTS = ResourceApplyAdagradV2.Options()
 MERGE = ResourceApplyAdagradV2.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, epsilon: object, grad: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, epsilon, grad), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -274,7 +288,7 @@ def resource_apply_adagrad_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.1))
@@ -295,6 +309,7 @@ def resource_apply_adagrad_v2(
                 type(lr) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, epsilon, grad)
             )
+            and _holds(var, accum, lr, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -97,6 +99,7 @@ class ResourceApplyAdam(Op):
     """
 
     OP_NAME = "ResourceApplyAdam"
+    REQUIRES = ("holds(var, m, v, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -209,7 +212,7 @@ class ResourceApplyAdam(Op):
                     had been applied already, as Nesterov does.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, m, v, T)`.
 
         Example:
             >>> w, m, v = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -240,6 +243,9 @@ class ResourceApplyAdam(Op):
                     or fit_together(
                         None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
                     )
+                )
+                and _holds(
+                    var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
                 )
             ):
                 execute(
@@ -274,6 +280,30 @@ class ResourceApplyAdam(Op):
 
 DEFAULTS = ResourceApplyAdam.Options()
 MERGE = ResourceApplyAdam.Options.merge
+
+
+def _holds(
+    var: object,
+    m: object,
+    v: object,
+    beta1_power: object,
+    beta2_power: object,
+    lr: object,
+    beta1: object,
+    beta2: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
+            var,
+            m,
+            v,
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -338,7 +368,7 @@ def resource_apply_adam(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, m, v, T)`.
 
     Example:
         >>> w, m, v = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -368,6 +398,9 @@ def resource_apply_adam(
                 or fit_together(
                     None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
                 )
+            )
+            and _holds(
+                var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
             )
         ):
             _result = execute(

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -77,9 +79,9 @@ class ResourceApplyAdamWithAmsgrad(Op):
     powers, and multiplies them after each step.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `vhat`, and eager calls have no inference: see to
-    it. They change in place, and the op gives nothing back; reads that should see the
-    step have to come after it.
+    kernel does not check that of `vhat`, and eager calls have no inference: the caller
+    has to check it. They change in place, and the op gives nothing back; reads that
+    should see the step have to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -96,6 +98,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
     """
 
     OP_NAME = "ResourceApplyAdamWithAmsgrad"
+    REQUIRES = ("holds(var, m, v, vhat, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -172,9 +175,9 @@ class ResourceApplyAdamWithAmsgrad(Op):
         powers, and multiplies them after each step.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        The kernel does not look at that of `vhat`, and eager calls have no inference:
-        see to it. They change in place, and the op gives nothing back; reads that
-        should see the step have to come after it.
+        The kernel does not check that of `vhat`, and eager calls have no inference: the
+        caller has to check it. They change in place, and the op gives nothing back;
+        reads that should see the step have to come after it.
 
         Stateful. Gradient: none registered.
 
@@ -202,7 +205,8 @@ class ResourceApplyAdamWithAmsgrad(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, m, v, vhat, T)`.
 
         Example:
             >>> w, m, v, vhat = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -233,6 +237,19 @@ class ResourceApplyAdamWithAmsgrad(Op):
                     or fit_together(
                         None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
                     )
+                )
+                and _holds(
+                    var,
+                    m,
+                    v,
+                    vhat,
+                    beta1_power,
+                    beta2_power,
+                    lr,
+                    beta1,
+                    beta2,
+                    epsilon,
+                    grad,
                 )
             ):
                 execute(
@@ -280,6 +297,32 @@ DEFAULTS = ResourceApplyAdamWithAmsgrad.Options()
 MERGE = ResourceApplyAdamWithAmsgrad.Options.merge
 
 
+def _holds(
+    var: object,
+    m: object,
+    v: object,
+    vhat: object,
+    beta1_power: object,
+    beta2_power: object,
+    lr: object,
+    beta1: object,
+    beta2: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad),
+            var,
+            m,
+            v,
+            vhat,
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def resource_apply_adam_with_amsgrad(
     var: TensorOperand[TResource],
@@ -313,9 +356,9 @@ def resource_apply_adam_with_amsgrad(
     powers, and multiplies them after each step.
 
     All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not look at that of `vhat`, and eager calls have no inference: see to
-    it. They change in place, and the op gives nothing back; reads that should see the
-    step have to come after it.
+    kernel does not check that of `vhat`, and eager calls have no inference: the caller
+    has to check it. They change in place, and the op gives nothing back; reads that
+    should see the step have to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -341,7 +384,7 @@ def resource_apply_adam_with_amsgrad(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, m, v, vhat, T)`.
 
     Example:
         >>> w, m, v, vhat = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -371,6 +414,19 @@ def resource_apply_adam_with_amsgrad(
                 or fit_together(
                     None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
                 )
+            )
+            and _holds(
+                var,
+                m,
+                v,
+                vhat,
+                beta1_power,
+                beta2_power,
+                lr,
+                beta1,
+                beta2,
+                epsilon,
+                grad,
             )
         ):
             _result = execute(

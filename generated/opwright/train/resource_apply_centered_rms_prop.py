@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -91,6 +93,7 @@ class ResourceApplyCenteredRMSProp(Op):
     """
 
     OP_NAME = "ResourceApplyCenteredRMSProp"
+    REQUIRES = ("holds(var, mg, ms, mom, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "mg": "of((), (*v,))",
@@ -186,7 +189,8 @@ class ResourceApplyCenteredRMSProp(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, mg, ms, mom, T)`.
 
         Example:
             >>> w, mg, ms, mom = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -213,6 +217,7 @@ class ResourceApplyCenteredRMSProp(Op):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -243,6 +248,24 @@ class ResourceApplyCenteredRMSProp(Op):
 
 DEFAULTS = ResourceApplyCenteredRMSProp.Options()
 MERGE = ResourceApplyCenteredRMSProp.Options.merge
+
+
+def _holds(
+    var: object,
+    mg: object,
+    ms: object,
+    mom: object,
+    lr: object,
+    rho: object,
+    momentum: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, mg, ms, mom)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -299,7 +322,8 @@ def resource_apply_centered_rms_prop(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, mg, ms, mom, T)`.
 
     Example:
         >>> w, mg, ms, mom = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -325,6 +349,7 @@ def resource_apply_centered_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -93,6 +95,7 @@ class ResourceApplyFtrl(Op):
     """
 
     OP_NAME = "ResourceApplyFtrl"
+    REQUIRES = ("holds(var, accum, linear, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -205,7 +208,8 @@ class ResourceApplyFtrl(Op):
                     the same but for rounding.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, accum, linear, T)`.
 
         Example:
             >>> w, accum, linear = (tf.Variable([x, x]) for x in (1.0, 0.1, 0.0))
@@ -232,6 +236,7 @@ class ResourceApplyFtrl(Op):
                     is EagerTensor
                     or fit_together(None, grad, lr, l1, l2, lr_power)
                 )
+                and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
             ):
                 execute(
                     context[CURRENT],
@@ -266,6 +271,23 @@ class ResourceApplyFtrl(Op):
 
 DEFAULTS = ResourceApplyFtrl.Options()
 MERGE = ResourceApplyFtrl.Options.merge
+
+
+def _holds(
+    var: object,
+    accum: object,
+    linear: object,
+    grad: object,
+    lr: object,
+    l1: object,
+    l2: object,
+    lr_power: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(grad, lr, l1, l2, lr_power), var, accum, linear)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -330,7 +352,8 @@ def resource_apply_ftrl(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, accum, linear, T)`.
 
     Example:
         >>> w, accum, linear = (tf.Variable([x, x]) for x in (1.0, 0.1, 0.0))
@@ -356,6 +379,7 @@ def resource_apply_ftrl(
                 is EagerTensor
                 or fit_together(None, grad, lr, l1, l2, lr_power)
             )
+            and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
                 context[CURRENT],

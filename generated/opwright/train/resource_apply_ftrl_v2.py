@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -96,6 +98,7 @@ class ResourceApplyFtrlV2(Op):
     """
 
     OP_NAME = "ResourceApplyFtrlV2"
+    REQUIRES = ("holds(var, accum, linear, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -214,7 +217,8 @@ class ResourceApplyFtrlV2(Op):
                     the same but for rounding.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, accum, linear, T)`.
 
         Example:
             >>> w, accum, linear = (tf.Variable([x, x]) for x in (1.0, 0.1, 0.0))
@@ -243,6 +247,7 @@ class ResourceApplyFtrlV2(Op):
                     is EagerTensor
                     or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
                 )
+                and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
             ):
                 execute(
                     context[CURRENT],
@@ -278,6 +283,26 @@ class ResourceApplyFtrlV2(Op):
 
 DEFAULTS = ResourceApplyFtrlV2.Options()
 MERGE = ResourceApplyFtrlV2.Options.merge
+
+
+def _holds(
+    var: object,
+    accum: object,
+    linear: object,
+    grad: object,
+    lr: object,
+    l1: object,
+    l2: object,
+    l2_shrinkage: object,
+    lr_power: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(grad, lr, l1, l2, l2_shrinkage, lr_power), var, accum, linear
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -346,7 +371,8 @@ def resource_apply_ftrl_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, accum, linear, T)`.
 
     Example:
         >>> w, accum, linear = (tf.Variable([x, x]) for x in (1.0, 0.1, 0.0))
@@ -374,6 +400,7 @@ def resource_apply_ftrl_v2(
                 is EagerTensor
                 or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
             )
+            and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
         ):
             _result = execute(
                 context[CURRENT],

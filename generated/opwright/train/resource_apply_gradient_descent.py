@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_pair,
     graphs,
@@ -79,6 +84,7 @@ class ResourceApplyGradientDescent(Op):
     """
 
     OP_NAME = "ResourceApplyGradientDescent"
+    REQUIRES = ("holds(var, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "alpha": "()",
@@ -150,7 +156,7 @@ class ResourceApplyGradientDescent(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
         Example:
             >>> w = tf.Variable([1.0, 1.0])
@@ -168,11 +174,20 @@ class ResourceApplyGradientDescent(Op):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(alpha) is type(delta) is EagerTensor
-                    or type(delta) is int
-                    and 0 <= delta <= 127
+                    type(alpha) is EagerTensor
+                    and (
+                        type(delta) is EagerTensor
+                        or type(delta) is int
+                        and (
+                            0 <= delta <= 127
+                            or -2147483648 <= delta <= 2147483647
+                            and HOLDS_INT32[datatype_enum(alpha)]
+                        )
+                        or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
+                    )
                     or fit_pair(None, alpha, delta)
                 )
+                and _holds(var, alpha, delta)
             ):
                 execute(
                     context[CURRENT],
@@ -197,6 +212,14 @@ class ResourceApplyGradientDescent(Op):
 
 DEFAULTS = ResourceApplyGradientDescent.Options()
 MERGE = ResourceApplyGradientDescent.Options.merge
+
+
+def _holds(var: object, alpha: object, delta: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(alpha, delta), var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +259,7 @@ def resource_apply_gradient_descent(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0])
@@ -253,11 +276,20 @@ def resource_apply_gradient_descent(
             context[EAGER]
             and not graphs.stack
             and (
-                type(alpha) is type(delta) is EagerTensor
-                or type(delta) is int
-                and 0 <= delta <= 127
+                type(alpha) is EagerTensor
+                and (
+                    type(delta) is EagerTensor
+                    or type(delta) is int
+                    and (
+                        0 <= delta <= 127
+                        or -2147483648 <= delta <= 2147483647
+                        and HOLDS_INT32[datatype_enum(alpha)]
+                    )
+                    or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
+                )
                 or fit_pair(None, alpha, delta)
             )
+            and _holds(var, alpha, delta)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -86,6 +88,7 @@ class ResourceApplyMomentum(Op):
     """
 
     OP_NAME = "ResourceApplyMomentum"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -177,7 +180,7 @@ class ResourceApplyMomentum(Op):
                     had been applied already, as Nesterov does.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.0))
@@ -199,6 +202,7 @@ class ResourceApplyMomentum(Op):
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
                 )
+                and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
                     context[CURRENT],
@@ -227,6 +231,16 @@ class ResourceApplyMomentum(Op):
 
 DEFAULTS = ResourceApplyMomentum.Options()
 MERGE = ResourceApplyMomentum.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, grad: object, momentum: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, grad, momentum), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -276,7 +290,7 @@ def resource_apply_momentum(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.0))
@@ -297,6 +311,7 @@ def resource_apply_momentum(
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
             )
+            and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
                 context[CURRENT],

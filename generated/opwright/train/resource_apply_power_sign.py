@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -87,6 +89,7 @@ class ResourceApplyPowerSign(Op):
     """
 
     OP_NAME = "ResourceApplyPowerSign"
+    REQUIRES = ("holds(var, m, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -176,7 +179,7 @@ class ResourceApplyPowerSign(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, m, T)`.
 
         Example:
             >>> w, m = (tf.Variable([x, x]) for x in (1.0, 0.0))
@@ -203,6 +206,7 @@ class ResourceApplyPowerSign(Op):
                     is EagerTensor
                     or fit_together(None, lr, logbase, sign_decay, beta, grad)
                 )
+                and _holds(var, m, lr, logbase, sign_decay, beta, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -231,6 +235,22 @@ class ResourceApplyPowerSign(Op):
 
 DEFAULTS = ResourceApplyPowerSign.Options()
 MERGE = ResourceApplyPowerSign.Options.merge
+
+
+def _holds(
+    var: object,
+    m: object,
+    lr: object,
+    logbase: object,
+    sign_decay: object,
+    beta: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, logbase, sign_decay, beta, grad), var, m)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -282,7 +302,7 @@ def resource_apply_power_sign(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, m, T)`.
 
     Example:
         >>> w, m = (tf.Variable([x, x]) for x in (1.0, 0.0))
@@ -308,6 +328,7 @@ def resource_apply_power_sign(
                 is EagerTensor
                 or fit_together(None, lr, logbase, sign_decay, beta, grad)
             )
+            and _holds(var, m, lr, logbase, sign_decay, beta, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -86,6 +88,7 @@ class ResourceApplyProximalAdagrad(Op):
     """
 
     OP_NAME = "ResourceApplyProximalAdagrad"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -173,7 +176,7 @@ class ResourceApplyProximalAdagrad(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.1))
@@ -195,6 +198,7 @@ class ResourceApplyProximalAdagrad(Op):
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
                 )
+                and _holds(var, accum, lr, l1, l2, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -222,6 +226,16 @@ class ResourceApplyProximalAdagrad(Op):
 
 DEFAULTS = ResourceApplyProximalAdagrad.Options()
 MERGE = ResourceApplyProximalAdagrad.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, l1: object, l2: object, grad: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, l1, l2, grad), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -273,7 +287,7 @@ def resource_apply_proximal_adagrad(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x]) for x in (1.0, 0.1))
@@ -294,6 +308,7 @@ def resource_apply_proximal_adagrad(
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
             )
+            and _holds(var, accum, lr, l1, l2, grad)
         ):
             _result = execute(
                 context[CURRENT],

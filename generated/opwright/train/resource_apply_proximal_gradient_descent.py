@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -88,6 +90,7 @@ class ResourceApplyProximalGradientDescent(Op):
     """
 
     OP_NAME = "ResourceApplyProximalGradientDescent"
+    REQUIRES = ("holds(var, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "alpha": "()",
@@ -170,7 +173,7 @@ class ResourceApplyProximalGradientDescent(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
         Example:
             >>> w = tf.Variable([1.0, 1.0])
@@ -194,6 +197,7 @@ class ResourceApplyProximalGradientDescent(Op):
                     type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
                     or fit_together(None, alpha, l1, l2, delta)
                 )
+                and _holds(var, alpha, l1, l2, delta)
             ):
                 execute(
                     context[CURRENT],
@@ -220,6 +224,14 @@ class ResourceApplyProximalGradientDescent(Op):
 
 DEFAULTS = ResourceApplyProximalGradientDescent.Options()
 MERGE = ResourceApplyProximalGradientDescent.Options.merge
+
+
+def _holds(var: object, alpha: object, l1: object, l2: object, delta: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(alpha, l1, l2, delta), var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -268,7 +280,7 @@ def resource_apply_proximal_gradient_descent(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0])
@@ -289,6 +301,7 @@ def resource_apply_proximal_gradient_descent(
                 type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
                 or fit_together(None, alpha, l1, l2, delta)
             )
+            and _holds(var, alpha, l1, l2, delta)
         ):
             _result = execute(
                 context[CURRENT],

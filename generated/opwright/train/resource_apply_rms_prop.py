@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -89,6 +91,7 @@ class ResourceApplyRMSProp(Op):
     """
 
     OP_NAME = "ResourceApplyRMSProp"
+    REQUIRES = ("holds(var, ms, mom, T)",)
     SHAPES = {
         "var": "of((), (*v,))",
         "ms": "of((), (*v,))",
@@ -180,7 +183,8 @@ class ResourceApplyRMSProp(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, ms, mom, T)`.
 
         Example:
             >>> w, ms, mom = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -207,6 +211,7 @@ class ResourceApplyRMSProp(Op):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -236,6 +241,23 @@ class ResourceApplyRMSProp(Op):
 
 DEFAULTS = ResourceApplyRMSProp.Options()
 MERGE = ResourceApplyRMSProp.Options.merge
+
+
+def _holds(
+    var: object,
+    ms: object,
+    mom: object,
+    lr: object,
+    rho: object,
+    momentum: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, ms, mom)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -288,7 +310,7 @@ def resource_apply_rms_prop(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, ms, mom, T)`.
 
     Example:
         >>> w, ms, mom = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -314,6 +336,7 @@ def resource_apply_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

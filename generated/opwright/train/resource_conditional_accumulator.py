@@ -55,7 +55,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
     """Makes a resource that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.
@@ -153,7 +153,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
         """Makes a resource that sums dense gradients until enough have come.
 
         An accumulator holds a sum, the number of gradients in it, and a step, which
-        starts at 0. A gradient whose step is behind the accumulator's is stale, and
+        starts at 0. A gradient whose step is less than the accumulator's is stale, and
         dropped. Taking waits for enough gradients, returns their mean or sum, empties
         the accumulator and moves its step up by one, which makes the gradients of
         slower workers stale.
@@ -261,7 +261,7 @@ def resource_conditional_accumulator(
     """Makes a resource that sums dense gradients until enough have come.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, empties the
     accumulator and moves its step up by one, which makes the gradients of slower
     workers stale.

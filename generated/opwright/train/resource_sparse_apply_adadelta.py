@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -99,6 +101,7 @@ class ResourceSparseApplyAdadelta(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdadelta"
+    REQUIRES = ("holds(var, accum, accum_update, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -198,7 +201,8 @@ class ResourceSparseApplyAdadelta(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, accum, accum_update, T)`.
 
         Example:
             >>> w, accum, updates = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -220,6 +224,7 @@ class ResourceSparseApplyAdadelta(Op):
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
                 )
+                and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -249,6 +254,22 @@ class ResourceSparseApplyAdadelta(Op):
 
 DEFAULTS = ResourceSparseApplyAdadelta.Options()
 MERGE = ResourceSparseApplyAdadelta.Options.merge
+
+
+def _holds(
+    var: object,
+    accum: object,
+    accum_update: object,
+    lr: object,
+    rho: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, epsilon, grad), var, accum, accum_update)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -309,7 +330,8 @@ def resource_sparse_apply_adadelta(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, accum, accum_update, T)`.
 
     Example:
         >>> w, accum, updates = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -330,6 +352,7 @@ def resource_sparse_apply_adadelta(
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
             )
+            and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
+    datatype_enum,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_pair,
     graphs,
@@ -96,6 +101,7 @@ class ResourceSparseApplyAdagrad(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdagrad"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -193,7 +199,7 @@ class ResourceSparseApplyAdagrad(Op):
                     without, it stays as it is.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -212,11 +218,20 @@ class ResourceSparseApplyAdagrad(Op):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(lr) is type(grad) is EagerTensor
-                    or type(grad) is int
-                    and 0 <= grad <= 127
+                    type(lr) is EagerTensor
+                    and (
+                        type(grad) is EagerTensor
+                        or type(grad) is int
+                        and (
+                            0 <= grad <= 127
+                            or -2147483648 <= grad <= 2147483647
+                            and HOLDS_INT32[datatype_enum(lr)]
+                        )
+                        or type(grad) in EXACT_TYPES[datatype_enum(lr)]
+                    )
                     or fit_pair(None, lr, grad)
                 )
+                and _holds(var, accum, lr, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -245,6 +260,14 @@ class ResourceSparseApplyAdagrad(Op):
 
 DEFAULTS = ResourceSparseApplyAdagrad.Options()
 MERGE = ResourceSparseApplyAdagrad.Options.merge
+
+
+def _holds(var: object, accum: object, lr: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, grad), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -300,7 +323,7 @@ def resource_sparse_apply_adagrad(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -318,11 +341,20 @@ def resource_sparse_apply_adagrad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(lr) is type(grad) is EagerTensor
-                or type(grad) is int
-                and 0 <= grad <= 127
+                type(lr) is EagerTensor
+                and (
+                    type(grad) is EagerTensor
+                    or type(grad) is int
+                    and (
+                        0 <= grad <= 127
+                        or -2147483648 <= grad <= 2147483647
+                        and HOLDS_INT32[datatype_enum(lr)]
+                    )
+                    or type(grad) in EXACT_TYPES[datatype_enum(lr)]
+                )
                 or fit_pair(None, lr, grad)
             )
+            and _holds(var, accum, lr, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,10 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     fits,
@@ -103,6 +105,7 @@ class ResourceSparseApplyAdagradDA(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdagradDA"
+    REQUIRES = ("holds(var, gradient_accumulator, gradient_squared_accumulator, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "gradient_accumulator": "of((), (n, *r))",
@@ -206,7 +209,8 @@ class ResourceSparseApplyAdagradDA(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var,
+                gradient_accumulator, gradient_squared_accumulator, T)`.
 
         Example:
             >>> w, g, h = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.1))
@@ -233,6 +237,15 @@ class ResourceSparseApplyAdagradDA(Op):
                 and (
                     type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                     or fit_together(None, grad, lr, l1, l2)
+                )
+                and _holds(
+                    var,
+                    gradient_accumulator,
+                    gradient_squared_accumulator,
+                    grad,
+                    lr,
+                    l1,
+                    l2,
                 )
             ):
                 execute(
@@ -274,6 +287,27 @@ class ResourceSparseApplyAdagradDA(Op):
 
 DEFAULTS = ResourceSparseApplyAdagradDA.Options()
 MERGE = ResourceSparseApplyAdagradDA.Options.merge
+
+
+def _holds(
+    var: object,
+    gradient_accumulator: object,
+    gradient_squared_accumulator: object,
+    grad: object,
+    lr: object,
+    l1: object,
+    l2: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(
+            dtype_of(grad, lr, l1, l2),
+            var,
+            gradient_accumulator,
+            gradient_squared_accumulator,
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -337,7 +371,8 @@ def resource_sparse_apply_adagrad_da(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var,
+            gradient_accumulator, gradient_squared_accumulator, T)`.
 
     Example:
         >>> w, g, h = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.1))
@@ -363,6 +398,15 @@ def resource_sparse_apply_adagrad_da(
             and (
                 type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                 or fit_together(None, grad, lr, l1, l2)
+            )
+            and _holds(
+                var,
+                gradient_accumulator,
+                gradient_squared_accumulator,
+                grad,
+                lr,
+                l1,
+                l2,
             )
         ):
             _result = execute(

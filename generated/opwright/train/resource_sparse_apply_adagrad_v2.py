@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -99,6 +101,7 @@ class ResourceSparseApplyAdagradV2(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdagradV2"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -197,7 +200,7 @@ class ResourceSparseApplyAdagradV2(Op):
                     without, it stays as it is.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -219,6 +222,7 @@ class ResourceSparseApplyAdagradV2(Op):
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
                 )
+                and _holds(var, accum, lr, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -248,6 +252,16 @@ class ResourceSparseApplyAdagradV2(Op):
 
 DEFAULTS = ResourceSparseApplyAdagradV2.Options()
 MERGE = ResourceSparseApplyAdagradV2.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, epsilon: object, grad: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, epsilon, grad), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -304,7 +318,7 @@ def resource_sparse_apply_adagrad_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -325,6 +339,7 @@ def resource_sparse_apply_adagrad_v2(
                 type(lr) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, epsilon, grad)
             )
+            and _holds(var, accum, lr, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

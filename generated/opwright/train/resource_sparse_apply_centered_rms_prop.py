@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -108,6 +110,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
     """
 
     OP_NAME = "ResourceSparseApplyCenteredRMSProp"
+    REQUIRES = ("holds(var, mg, ms, mom, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "mg": "of((), (n, *r))",
@@ -212,7 +215,8 @@ class ResourceSparseApplyCenteredRMSProp(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, mg, ms, mom, T)`.
 
         Example:
             >>> w, mg, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -240,6 +244,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -271,6 +276,24 @@ class ResourceSparseApplyCenteredRMSProp(Op):
 
 DEFAULTS = ResourceSparseApplyCenteredRMSProp.Options()
 MERGE = ResourceSparseApplyCenteredRMSProp.Options.merge
+
+
+def _holds(
+    var: object,
+    mg: object,
+    ms: object,
+    mom: object,
+    lr: object,
+    rho: object,
+    momentum: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, mg, ms, mom)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -334,7 +357,8 @@ def resource_sparse_apply_centered_rms_prop(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, mg, ms, mom, T)`.
 
     Example:
         >>> w, mg, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -361,6 +385,7 @@ def resource_sparse_apply_centered_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

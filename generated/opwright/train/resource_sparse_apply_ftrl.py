@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -105,6 +107,7 @@ class ResourceSparseApplyFtrl(Op):
     """
 
     OP_NAME = "ResourceSparseApplyFtrl"
+    REQUIRES = ("holds(var, accum, linear, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -226,7 +229,8 @@ class ResourceSparseApplyFtrl(Op):
                     the same but for rounding.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, accum, linear, T)`.
 
         Example:
             >>> w, accum, linear = (tf.Variable([x, x, x]) for x in (1.0, 0.1, 0.0))
@@ -253,6 +257,7 @@ class ResourceSparseApplyFtrl(Op):
                     is EagerTensor
                     or fit_together(None, grad, lr, l1, l2, lr_power)
                 )
+                and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
             ):
                 execute(
                     context[CURRENT],
@@ -288,6 +293,23 @@ class ResourceSparseApplyFtrl(Op):
 
 DEFAULTS = ResourceSparseApplyFtrl.Options()
 MERGE = ResourceSparseApplyFtrl.Options.merge
+
+
+def _holds(
+    var: object,
+    accum: object,
+    linear: object,
+    grad: object,
+    lr: object,
+    l1: object,
+    l2: object,
+    lr_power: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(grad, lr, l1, l2, lr_power), var, accum, linear)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -360,7 +382,8 @@ def resource_sparse_apply_ftrl(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `holds(var, accum, linear, T)`.
 
     Example:
         >>> w, accum, linear = (tf.Variable([x, x, x]) for x in (1.0, 0.1, 0.0))
@@ -386,6 +409,7 @@ def resource_sparse_apply_ftrl(
                 is EagerTensor
                 or fit_together(None, grad, lr, l1, l2, lr_power)
             )
+            and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -99,6 +101,7 @@ class ResourceSparseApplyKerasMomentum(Op):
     """
 
     OP_NAME = "ResourceSparseApplyKerasMomentum"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -197,7 +200,7 @@ class ResourceSparseApplyKerasMomentum(Op):
                     had been applied already, as Nesterov does.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.0))
@@ -219,6 +222,7 @@ class ResourceSparseApplyKerasMomentum(Op):
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
                 )
+                and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
                     context[CURRENT],
@@ -248,6 +252,16 @@ class ResourceSparseApplyKerasMomentum(Op):
 
 DEFAULTS = ResourceSparseApplyKerasMomentum.Options()
 MERGE = ResourceSparseApplyKerasMomentum.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, grad: object, momentum: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, grad, momentum), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -304,7 +318,7 @@ def resource_sparse_apply_keras_momentum(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.0))
@@ -325,6 +339,7 @@ def resource_sparse_apply_keras_momentum(
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
             )
+            and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -102,6 +104,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
     """
 
     OP_NAME = "ResourceSparseApplyProximalAdagrad"
+    REQUIRES = ("holds(var, accum, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -197,7 +200,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -219,6 +222,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
                 )
+                and _holds(var, accum, lr, l1, l2, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -247,6 +251,16 @@ class ResourceSparseApplyProximalAdagrad(Op):
 
 DEFAULTS = ResourceSparseApplyProximalAdagrad.Options()
 MERGE = ResourceSparseApplyProximalAdagrad.Options.merge
+
+
+def _holds(
+    var: object, accum: object, lr: object, l1: object, l2: object, grad: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, l1, l2, grad), var, accum)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -305,7 +319,7 @@ def resource_sparse_apply_proximal_adagrad(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.1))
@@ -326,6 +340,7 @@ def resource_sparse_apply_proximal_adagrad(
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
             )
+            and _holds(var, accum, lr, l1, l2, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -103,6 +105,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
     """
 
     OP_NAME = "ResourceSparseApplyProximalGradientDescent"
+    REQUIRES = ("holds(var, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "alpha": "()",
@@ -194,7 +197,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
         Example:
             >>> w = tf.Variable([1.0, 1.0, 1.0])
@@ -220,6 +223,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
                     type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, alpha, l1, l2, grad)
                 )
+                and _holds(var, alpha, l1, l2, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -247,6 +251,14 @@ class ResourceSparseApplyProximalGradientDescent(Op):
 
 DEFAULTS = ResourceSparseApplyProximalGradientDescent.Options()
 MERGE = ResourceSparseApplyProximalGradientDescent.Options.merge
+
+
+def _holds(var: object, alpha: object, l1: object, l2: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(alpha, l1, l2, grad), var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -302,7 +314,7 @@ def resource_sparse_apply_proximal_gradient_descent(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, T)`.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0, 1.0])
@@ -323,6 +335,7 @@ def resource_sparse_apply_proximal_gradient_descent(
                 type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, alpha, l1, l2, grad)
             )
+            and _holds(var, alpha, l1, l2, grad)
         ):
             _result = execute(
                 context[CURRENT],

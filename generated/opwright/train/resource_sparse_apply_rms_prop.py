@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -100,6 +102,7 @@ class ResourceSparseApplyRMSProp(Op):
     """
 
     OP_NAME = "ResourceSparseApplyRMSProp"
+    REQUIRES = ("holds(var, ms, mom, T)",)
     SHAPES = {
         "var": "of((), (n, *r))",
         "ms": "of((), (n, *r))",
@@ -199,7 +202,8 @@ class ResourceSparseApplyRMSProp(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(var, ms, mom, T)`.
 
         Example:
             >>> w, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -226,6 +230,7 @@ class ResourceSparseApplyRMSProp(Op):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
                     context[CURRENT],
@@ -256,6 +261,23 @@ class ResourceSparseApplyRMSProp(Op):
 
 DEFAULTS = ResourceSparseApplyRMSProp.Options()
 MERGE = ResourceSparseApplyRMSProp.Options.merge
+
+
+def _holds(
+    var: object,
+    ms: object,
+    mom: object,
+    lr: object,
+    rho: object,
+    momentum: object,
+    epsilon: object,
+    grad: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, ms, mom)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -316,7 +338,7 @@ def resource_sparse_apply_rms_prop(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(var, ms, mom, T)`.
 
     Example:
         >>> w, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -342,6 +364,7 @@ def resource_sparse_apply_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -82,8 +82,8 @@ class Restore(TensorOp[Dt]):
         """Optional attributes of Restore.
 
         Attributes:
-            preferred_shard: int. Number of the file to look into first, among those
-                that fit the pattern; -1 for their order. It changes the speed alone.
+            preferred_shard: int. Number of the file to read first, among those that fit
+                the pattern; -1 for their order. It changes the speed alone.
         """
 
         __slots__ = ("preferred_shard",)
@@ -133,7 +133,7 @@ class Restore(TensorOp[Dt]):
             tensor_name: string, `scalar`. The name that it was saved under.
             dt: dtype. Dtype of the tensor, as it was saved.
             options: merged field by field; the last explicit one wins.
-                preferred_shard: int. Default -1. Number of the file to look into first,
+                preferred_shard: int. Default -1. Number of the file to read first,
                     among those that fit the pattern; -1 for their order. It changes the
                     speed alone.
 
@@ -207,8 +207,8 @@ def restore(
             directories too.
         tensor_name: string, `scalar`. The name that it was saved under.
         dt: dtype. Dtype of the tensor, as it was saved.
-        preferred_shard: int. Default -1. Number of the file to look into first, among
-            those that fit the pattern; -1 for their order. It changes the speed alone.
+        preferred_shard: int. Default -1. Number of the file to read first, among those
+            that fit the pattern; -1 for their order. It changes the speed alone.
         name: what the op is called in a graph.
 
     Returns:

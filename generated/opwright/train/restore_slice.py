@@ -90,8 +90,8 @@ class RestoreSlice(TensorOp[Dt]):
         """Optional attributes of RestoreSlice.
 
         Attributes:
-            preferred_shard: int. Number of the file to look into first, among those
-                that fit the pattern; -1 for their order. It changes the speed alone.
+            preferred_shard: int. Number of the file to read first, among those that fit
+                the pattern; -1 for their order. It changes the speed alone.
         """
 
         __slots__ = ("preferred_shard",)
@@ -147,7 +147,7 @@ class RestoreSlice(TensorOp[Dt]):
                 tensor.
             dt: dtype. Dtype of the tensor, as it was saved.
             options: merged field by field; the last explicit one wins.
-                preferred_shard: int. Default -1. Number of the file to look into first,
+                preferred_shard: int. Default -1. Number of the file to read first,
                     among those that fit the pattern; -1 for their order. It changes the
                     speed alone.
 
@@ -229,8 +229,8 @@ def restore_slice(
         shape_and_slice: string, `scalar`. Which slice to read; "" for all of the
             tensor.
         dt: dtype. Dtype of the tensor, as it was saved.
-        preferred_shard: int. Default -1. Number of the file to look into first, among
-            those that fit the pattern; -1 for their order. It changes the speed alone.
+        preferred_shard: int. Default -1. Number of the file to read first, among those
+            that fit the pattern; -1 for their order. It changes the speed alone.
         name: what the op is called in a graph.
 
     Returns:

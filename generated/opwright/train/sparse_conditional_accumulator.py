@@ -55,7 +55,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
     """Makes an accumulator that sums gradients given as slices.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, slice by slice,
     empties the accumulator and moves its step up by one, which makes the gradients of
     slower workers stale.
@@ -151,7 +151,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
         """Makes an accumulator that sums gradients given as slices.
 
         An accumulator holds a sum, the number of gradients in it, and a step, which
-        starts at 0. A gradient whose step is behind the accumulator's is stale, and
+        starts at 0. A gradient whose step is less than the accumulator's is stale, and
         dropped. Taking waits for enough gradients, returns their mean or sum, slice by
         slice, empties the accumulator and moves its step up by one, which makes the
         gradients of slower workers stale.
@@ -256,7 +256,7 @@ def sparse_conditional_accumulator(
     """Makes an accumulator that sums gradients given as slices.
 
     An accumulator holds a sum, the number of gradients in it, and a step, which starts
-    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    at 0. A gradient whose step is less than the accumulator's is stale, and dropped.
     Taking waits for enough gradients, returns their mean or sum, slice by slice,
     empties the accumulator and moves its step up by one, which makes the gradients of
     slower workers stale.

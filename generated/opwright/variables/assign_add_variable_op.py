@@ -11,8 +11,10 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_held,
     context,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
@@ -52,8 +54,8 @@ class AssignAddVariableOp(Op):
     change have to come after it, by a control dependency in a graph; in eager mode, and
     within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
-    otherwise. Two additions at once do not lose each other; a read beside them sees
+    The variable changes in place if its buffer has no other user, and is copied first
+    otherwise. Of two concurrent additions neither is lost; a concurrent read sees
     either number. A variable that was never written, or is of another dtype or shape,
     is refused: nothing is broadcast.
 
@@ -67,6 +69,7 @@ class AssignAddVariableOp(Op):
     """
 
     OP_NAME = "AssignAddVariableOp"
+    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (*v,))",
         "value": "(*v,)",
@@ -93,10 +96,10 @@ class AssignAddVariableOp(Op):
         that should see the change have to come after it, by a control dependency in a
         graph; in eager mode, and within tf.function, calls keep their order.
 
-        The variable changes in place if nobody else holds its buffer, and is copied
-        first otherwise. Two additions at once do not lose each other; a read beside
-        them sees either number. A variable that was never written, or is of another
-        dtype or shape, is refused: nothing is broadcast.
+        The variable changes in place if its buffer has no other user, and is copied
+        first otherwise. Of two concurrent additions neither is lost; a concurrent read
+        sees either number. A variable that was never written, or is of another dtype or
+        shape, is refused: nothing is broadcast.
 
         Stateful. Gradient: none registered.
 
@@ -109,7 +112,8 @@ class AssignAddVariableOp(Op):
             value: `dtype`, `*v`. What is added, element by element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, dtype)`.
 
         Example:
             >>> counter = tf.Variable([1, 2])
@@ -122,12 +126,20 @@ class AssignAddVariableOp(Op):
         op: AssignAddVariableOp = new(AssignAddVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, value):
                 execute(context[CURRENT], "AssignAddVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, value), {}, fast_path_error)
+
+
+def _holds(resource: object, value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(value), resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -145,8 +157,8 @@ def assign_add_variable_op(
     change have to come after it, by a control dependency in a graph; in eager mode, and
     within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
-    otherwise. Two additions at once do not lose each other; a read beside them sees
+    The variable changes in place if its buffer has no other user, and is copied first
+    otherwise. Of two concurrent additions neither is lost; a concurrent read sees
     either number. A variable that was never written, or is of another dtype or shape,
     is refused: nothing is broadcast.
 
@@ -162,7 +174,7 @@ def assign_add_variable_op(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
 
     Example:
         >>> counter = tf.Variable([1, 2])
@@ -175,7 +187,7 @@ def assign_add_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, value):
             _result = execute(
                 context[CURRENT], "AssignAddVariableOp", name, resource, value
             )

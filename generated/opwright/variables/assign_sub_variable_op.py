@@ -11,8 +11,10 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_held,
     context,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
@@ -52,7 +54,7 @@ class AssignSubVariableOp(Op):
     see the change have to come after it, by a control dependency in a graph; in eager
     mode, and within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
+    The variable changes in place if its buffer has no other user, and is copied first
     otherwise. A variable that was never written, or of another dtype or shape, is
     refused.
 
@@ -66,6 +68,7 @@ class AssignSubVariableOp(Op):
     """
 
     OP_NAME = "AssignSubVariableOp"
+    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (*v,))",
         "value": "(*v,)",
@@ -93,7 +96,7 @@ class AssignSubVariableOp(Op):
         dependency in a graph; in eager mode, and within tf.function, calls keep their
         order.
 
-        The variable changes in place if nobody else holds its buffer, and is copied
+        The variable changes in place if its buffer has no other user, and is copied
         first otherwise. A variable that was never written, or of another dtype or
         shape, is refused.
 
@@ -108,7 +111,8 @@ class AssignSubVariableOp(Op):
             value: `dtype`, `*v`. What is subtracted, element by element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, dtype)`.
 
         Example:
             >>> stock = tf.Variable([10, 20])
@@ -121,12 +125,20 @@ class AssignSubVariableOp(Op):
         op: AssignSubVariableOp = new(AssignSubVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, value):
                 execute(context[CURRENT], "AssignSubVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, value), {}, fast_path_error)
+
+
+def _holds(resource: object, value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(value), resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -144,7 +156,7 @@ def assign_sub_variable_op(
     see the change have to come after it, by a control dependency in a graph; in eager
     mode, and within tf.function, calls keep their order.
 
-    The variable changes in place if nobody else holds its buffer, and is copied first
+    The variable changes in place if its buffer has no other user, and is copied first
     otherwise. A variable that was never written, or of another dtype or shape, is
     refused.
 
@@ -160,7 +172,7 @@ def assign_sub_variable_op(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
 
     Example:
         >>> stock = tf.Variable([10, 20])
@@ -173,7 +185,7 @@ def assign_sub_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, value):
             _result = execute(
                 context[CURRENT], "AssignSubVariableOp", name, resource, value
             )

@@ -12,9 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    are_held,
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
     new,
@@ -67,6 +69,7 @@ class ResourceCountUpTo(TensorOp[T]):
     """
 
     OP_NAME = "ResourceCountUpTo"
+    REQUIRES = ("holds(resource, T)",)
     SHAPES = {
         "resource": "of((), ())",
         "output": "()",
@@ -109,7 +112,7 @@ class ResourceCountUpTo(TensorOp[T]):
             output: `T`, `scalar`. What it held before.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(resource, T)`.
 
         Example:
             >>> v = tf.Variable(7)
@@ -121,7 +124,7 @@ class ResourceCountUpTo(TensorOp[T]):
         op: ResourceCountUpTo[U] = new(ResourceCountUpTo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, T):
                 op.output = execute(
                     context[CURRENT],
                     "ResourceCountUpTo",
@@ -136,6 +139,14 @@ class ResourceCountUpTo(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource,), {"limit": limit, "T": T}, fast_path_error)
+
+
+def _holds(resource: object, T: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_name(T), resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -168,7 +179,7 @@ def resource_count_up_to(
         output: `T`, `scalar`. What it held before.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, T)`.
 
     Example:
         >>> v = tf.Variable(7)
@@ -180,7 +191,7 @@ def resource_count_up_to(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, T):
             _result = execute(
                 context[CURRENT],
                 "ResourceCountUpTo",

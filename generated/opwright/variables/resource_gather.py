@@ -13,11 +13,13 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    are_held,
     as_bool,
     as_dtype,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
     new,
@@ -87,6 +89,7 @@ class ResourceGather(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceGather"
+    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "where(of((), (*p,)), p[:batch_dims] == idx[:batch_dims])",
         "indices": "(*idx,)",
@@ -175,7 +178,8 @@ class ResourceGather(TensorOp[Dtype]):
             output: `dtype`, `*idx *p[batch_dims:][1:]`. The rows, one for each index.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, dtype)`.
 
         Example:
             >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -189,7 +193,7 @@ class ResourceGather(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "ResourceGather",
@@ -220,6 +224,14 @@ class ResourceGather(TensorOp[Dtype]):
 
 DEFAULTS = ResourceGather.Options()
 MERGE = ResourceGather.Options.merge
+
+
+def _holds(resource: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_name(dtype), resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -268,7 +280,7 @@ def resource_gather(
         output: `dtype`, `*idx *p[batch_dims:][1:]`. The rows, one for each index.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
 
     Example:
         >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -281,7 +293,7 @@ def resource_gather(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, dtype):
             _result = execute(
                 context[CURRENT],
                 "ResourceGather",

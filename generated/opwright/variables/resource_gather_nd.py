@@ -14,9 +14,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    are_held,
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
     new,
@@ -78,6 +80,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceGatherNd"
+    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "where(of((), (*p,)), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -128,7 +131,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
             output: `dtype`, `*n *p[k:]`. What was taken, for each row of `indices`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `holds(resource, dtype)`.
 
         Example:
             >>> board = tf.Variable([[1, 2], [3, 4]])
@@ -140,7 +144,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
         op: ResourceGatherNd[UDtype] = new(ResourceGatherNd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, dtype):
                 op.output = execute(
                     context[CURRENT],
                     "ResourceGatherNd",
@@ -154,6 +158,14 @@ class ResourceGatherNd(TensorOp[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(resource: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_name(dtype), resource)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -193,7 +205,7 @@ def resource_gather_nd(
         output: `dtype`, `*n *p[k:]`. What was taken, for each row of `indices`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
 
     Example:
         >>> board = tf.Variable([[1, 2], [3, 4]])
@@ -205,7 +217,7 @@ def resource_gather_nd(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, dtype):
             _result = execute(
                 context[CURRENT],
                 "ResourceGatherNd",

@@ -12,13 +12,16 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     as_bool,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -84,6 +87,10 @@ class ResourceScatterNdMin(Op):
     """
 
     OP_NAME = "ResourceScatterNdMin"
+    REQUIRES = (
+        "holds(ref, T)",
+        "rank(updates) >= rank(indices) - 1",
+    )
     SHAPES = {
         "ref": "where(of((), (*p,)), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -173,7 +180,8 @@ class ResourceScatterNdMin(Op):
                     "DEFAULT" does what the device does.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(ref, T)`,
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> v = tf.Variable([5, 5, 5])
@@ -187,7 +195,7 @@ class ResourceScatterNdMin(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(ref, indices, updates):
                 execute(
                     context[CURRENT],
                     "ResourceScatterNdMin",
@@ -216,6 +224,17 @@ class ResourceScatterNdMin(Op):
 
 DEFAULTS = ResourceScatterNdMin.Options()
 MERGE = ResourceScatterNdMin.Options.merge
+
+
+def _holds(ref: object, indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            are_held(dtype_of(updates), ref)
+            and rank_of(updates) >= rank_of(indices) - 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +283,8 @@ def resource_scatter_nd_min(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(ref, T)`,
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> v = tf.Variable([5, 5, 5])
@@ -277,7 +297,7 @@ def resource_scatter_nd_min(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(ref, indices, updates):
             _result = execute(
                 context[CURRENT],
                 "ResourceScatterNdMin",

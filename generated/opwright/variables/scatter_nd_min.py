@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +92,7 @@ class ScatterNdMin(TensorOp[T]):
     """
 
     OP_NAME = "ScatterNdMin"
+    REQUIRES = ("rank(updates) >= rank(indices) - 1",)
     SHAPES = {
         "ref": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -187,7 +189,8 @@ class ScatterNdMin(TensorOp[T]):
                 come after the change.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -202,7 +205,7 @@ class ScatterNdMin(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(indices, updates):
                 op.output_ref = execute(
                     context[CURRENT],
                     "ScatterNdMin",
@@ -231,6 +234,14 @@ class ScatterNdMin(TensorOp[T]):
 
 DEFAULTS = ScatterNdMin.Options()
 MERGE = ScatterNdMin.Options.merge
+
+
+def _holds(indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -282,7 +293,8 @@ def scatter_nd_min(
             after the change.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -296,7 +308,7 @@ def scatter_nd_min(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(indices, updates):
             _result = execute(
                 context[CURRENT],
                 "ScatterNdMin",

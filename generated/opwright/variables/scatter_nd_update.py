@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +89,7 @@ class ScatterNdUpdate(TensorOp[T]):
     """
 
     OP_NAME = "ScatterNdUpdate"
+    REQUIRES = ("rank(updates) >= rank(indices) - 1",)
     SHAPES = {
         "ref": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -184,7 +186,8 @@ class ScatterNdUpdate(TensorOp[T]):
                 come after the change.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(updates) >= rank(indices) - 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -199,7 +202,7 @@ class ScatterNdUpdate(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(indices, updates):
                 op.output_ref = execute(
                     context[CURRENT],
                     "ScatterNdUpdate",
@@ -228,6 +231,14 @@ class ScatterNdUpdate(TensorOp[T]):
 
 DEFAULTS = ScatterNdUpdate.Options()
 MERGE = ScatterNdUpdate.Options.merge
+
+
+def _holds(indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(updates) >= rank_of(indices) - 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -280,7 +291,8 @@ def scatter_nd_update(
             after the change.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(updates) >= rank(indices) - 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -294,7 +306,7 @@ def scatter_nd_update(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(indices, updates):
             _result = execute(
                 context[CURRENT],
                 "ScatterNdUpdate",

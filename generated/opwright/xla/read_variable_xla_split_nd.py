@@ -57,7 +57,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
     Reads and does what XlaSplitND does, without a copy of the whole in between: axis i
     comes in `num_splits[i]` equal parts, blocks in row-major order, with `paddings`
-    zeros behind each axis.
+    zeros at the end of each axis.
 
     AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
@@ -87,7 +87,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         """Optional attributes of ReadVariableXlaSplitND.
 
         Attributes:
-            paddings: list(int). Zeros to put behind each axis first; empty for none.
+            paddings: list(int). Zeros to add at the end of each axis first; empty for
+                none.
         """
 
         __slots__ = ("paddings",)
@@ -124,7 +125,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
         Reads and does what XlaSplitND does, without a copy of the whole in between:
         axis i comes in `num_splits[i]` equal parts, blocks in row-major order, with
-        `paddings` zeros behind each axis.
+        `paddings` zeros at the end of each axis.
 
         AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for
         model parallelism on TPUs make it; programs do not call it.
@@ -141,8 +142,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
             N: int. At least 1. Blocks that come out: the product of `num_splits`.
             num_splits: list(int). Parts along each axis.
             options: merged field by field; the last explicit one wins.
-                paddings: list(int). Default (). Zeros to put behind each axis first;
-                    empty for none.
+                paddings: list(int). Default (). Zeros to add at the end of each axis
+                    first; empty for none.
 
         Returns:
             outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in
@@ -207,7 +208,7 @@ def read_variable_xla_split_nd(
 
     Reads and does what XlaSplitND does, without a copy of the whole in between: axis i
     comes in `num_splits[i]` equal parts, blocks in row-major order, with `paddings`
-    zeros behind each axis.
+    zeros at the end of each axis.
 
     AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
@@ -223,8 +224,8 @@ def read_variable_xla_split_nd(
         T: dtype. Kind of elements that the variable holds.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
-        paddings: list(int). Default (). Zeros to put behind each axis first; empty for
-            none.
+        paddings: list(int). Default (). Zeros to add at the end of each axis first;
+            empty for none.
         name: what the op is called in a graph.
 
     Returns:

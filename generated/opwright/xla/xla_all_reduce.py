@@ -121,7 +121,7 @@ class XlaAllReduce(TensorOp[T]):
                 group.
             reduce_op: string, one of "Min", "Max", "Mul", "Add", "Mean". How two
                 tensors become one; `Mean` divides the sum by the size of a group.
-            mode: string, one of "CrossReplica", "CrossReplicaAndPartition". Who makes
+            mode: string, one of "CrossReplica", "CrossReplicaAndPartition". What makes
                 up a group, as above.
 
         Returns:
@@ -200,7 +200,7 @@ def xla_all_reduce(
         group_assignment: int32, `groups size`. Numbers of the replicas in each group.
         reduce_op: string, one of "Min", "Max", "Mul", "Add", "Mean". How two tensors
             become one; `Mean` divides the sum by the size of a group.
-        mode: string, one of "CrossReplica", "CrossReplicaAndPartition". Who makes up a
+        mode: string, one of "CrossReplica", "CrossReplicaAndPartition". What makes up a
             group, as above.
         name: what the op is called in a graph.
 

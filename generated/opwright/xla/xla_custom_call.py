@@ -57,8 +57,8 @@ class XlaCustomCall(TensorOp[Dtype]):
     """Calls a function of the backend from a compiled program.
 
     The function must be registered with XLA by its name, for the device that the
-    program is compiled for, or the program does not link. The compiler knows nothing of
-    it but dtype and shape of the result, may take it away where nobody uses that, and
+    program is compiled for, or the program does not link. The compiler knows only dtype
+    and shape of the result, may remove the call where the result is not used, and
     neither differentiates nor partitions it.
 
     XlaCustomCallV2 has several results, side effects and a newer interface.
@@ -101,9 +101,9 @@ class XlaCustomCall(TensorOp[Dtype]):
         """Calls a function of the backend from a compiled program.
 
         The function must be registered with XLA by its name, for the device that the
-        program is compiled for, or the program does not link. The compiler knows
-        nothing of it but dtype and shape of the result, may take it away where nobody
-        uses that, and neither differentiates nor partitions it.
+        program is compiled for, or the program does not link. The compiler knows only
+        dtype and shape of the result, may remove the call where the result is not used,
+        and neither differentiates nor partitions it.
 
         XlaCustomCallV2 has several results, side effects and a newer interface.
 
@@ -180,8 +180,8 @@ def xla_custom_call(
     """Calls a function of the backend from a compiled program.
 
     The function must be registered with XLA by its name, for the device that the
-    program is compiled for, or the program does not link. The compiler knows nothing of
-    it but dtype and shape of the result, may take it away where nobody uses that, and
+    program is compiled for, or the program does not link. The compiler knows only dtype
+    and shape of the result, may remove the call where the result is not used, and
     neither differentiates nor partitions it.
 
     XlaCustomCallV2 has several results, side effects and a newer interface.

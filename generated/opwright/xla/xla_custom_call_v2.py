@@ -56,8 +56,8 @@ class XlaCustomCallV2(Op):
 
     The function must be registered with XLA by its name, for the device that the
     program is compiled for, in the version of the interface that returns a status. The
-    compiler knows nothing of it but dtypes and shapes of results, and keeps a call with
-    side effects even where nobody uses them.
+    compiler knows only dtypes and shapes of results, and keeps a call with side effects
+    even where its results are not used.
 
     Gradient: none registered.
 
@@ -101,8 +101,8 @@ class XlaCustomCallV2(Op):
 
         The function must be registered with XLA by its name, for the device that the
         program is compiled for, in the version of the interface that returns a status.
-        The compiler knows nothing of it but dtypes and shapes of results, and keeps a
-        call with side effects even where nobody uses them.
+        The compiler knows only dtypes and shapes of results, and keeps a call with side
+        effects even where its results are not used.
 
         Gradient: none registered.
 
@@ -114,8 +114,8 @@ class XlaCustomCallV2(Op):
                 function.
             call_target_name: string. Name that the function is registered by.
             backend_config: string. Text that the function gets as it is.
-            has_side_effect: bool. Whether the call must stay even where nobody uses
-                results.
+            has_side_effect: bool. Whether the call must stay even where its results are
+                not used.
             result_dtypes: list(dtype). Kinds of elements that the function returns.
             result_shapes: list(shape). Sizes of each result.
 
@@ -188,8 +188,8 @@ def xla_custom_call_v2(
 
     The function must be registered with XLA by its name, for the device that the
     program is compiled for, in the version of the interface that returns a status. The
-    compiler knows nothing of it but dtypes and shapes of results, and keeps a call with
-    side effects even where nobody uses them.
+    compiler knows only dtypes and shapes of results, and keeps a call with side effects
+    even where its results are not used.
 
     Gradient: none registered.
 
@@ -199,8 +199,8 @@ def xla_custom_call_v2(
         operands: list of tensors of `operand_dtypes`, `...`. Arguments of the function.
         call_target_name: string. Name that the function is registered by.
         backend_config: string. Text that the function gets as it is.
-        has_side_effect: bool. Whether the call must stay even where nobody uses
-            results.
+        has_side_effect: bool. Whether the call must stay even where its results are not
+            used.
         result_dtypes: list(dtype). Kinds of elements that the function returns.
         result_shapes: list(shape). Sizes of each result.
         name: what the op is called in a graph.

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -142,9 +145,18 @@ class XlaDynamicSlice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(start_indices) is type(size_indices) is EagerTensor
-                    or type(size_indices) is int
-                    and 0 <= size_indices <= 127
+                    type(start_indices) is EagerTensor
+                    and (
+                        type(size_indices) is EagerTensor
+                        or type(size_indices) is int
+                        and (
+                            0 <= size_indices <= 127
+                            or -2147483648 <= size_indices <= 2147483647
+                            and HOLDS_INT32[datatype_enum(start_indices)]
+                        )
+                        or type(size_indices)
+                        in EXACT_TYPES[datatype_enum(start_indices)]
+                    )
                     or fit_pair(None, start_indices, size_indices)
                 )
             ):
@@ -214,9 +226,17 @@ def xla_dynamic_slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(start_indices) is type(size_indices) is EagerTensor
-                or type(size_indices) is int
-                and 0 <= size_indices <= 127
+                type(start_indices) is EagerTensor
+                and (
+                    type(size_indices) is EagerTensor
+                    or type(size_indices) is int
+                    and (
+                        0 <= size_indices <= 127
+                        or -2147483648 <= size_indices <= 2147483647
+                        and HOLDS_INT32[datatype_enum(start_indices)]
+                    )
+                    or type(size_indices) in EXACT_TYPES[datatype_enum(start_indices)]
+                )
                 or fit_pair(None, start_indices, size_indices)
             )
         ):

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -57,7 +60,7 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
 
     The result is `input` with the block that begins at `indices` replaced by `update`.
     A block that would reach beyond the tensor is moved back until it fits: indices are
-    clamped. The compiler writes in place where nobody else needs the old tensor.
+    clamped. The compiler writes in place where the old tensor has no other use.
 
     It is what updates a cache of keys and values, step by step. TensorScatterUpdate
     writes blocks at many places, TensorStridedSliceUpdate with strides.
@@ -104,8 +107,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
 
         The result is `input` with the block that begins at `indices` replaced by
         `update`. A block that would reach beyond the tensor is moved back until it
-        fits: indices are clamped. The compiler writes in place where nobody else needs
-        the old tensor.
+        fits: indices are clamped. The compiler writes in place where the old tensor has
+        no other use.
 
         It is what updates a cache of keys and values, step by step. TensorScatterUpdate
         writes blocks at many places, TensorStridedSliceUpdate with strides.
@@ -141,7 +144,14 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(update) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(update) is EagerTensor
+                        or type(update) is int
+                        and -2147483648 <= update <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(update) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, update)
                 )
             ):
@@ -172,7 +182,7 @@ def xla_dynamic_update_slice(
 
     The result is `input` with the block that begins at `indices` replaced by `update`.
     A block that would reach beyond the tensor is moved back until it fits: indices are
-    clamped. The compiler writes in place where nobody else needs the old tensor.
+    clamped. The compiler writes in place where the old tensor has no other use.
 
     It is what updates a cache of keys and values, step by step. TensorScatterUpdate
     writes blocks at many places, TensorStridedSliceUpdate with strides.
@@ -208,7 +218,14 @@ def xla_dynamic_update_slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(update) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(update) is EagerTensor
+                    or type(update) is int
+                    and -2147483648 <= update <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(update) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, update)
             )
         ):

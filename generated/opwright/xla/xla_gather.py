@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -162,9 +165,18 @@ class XlaGather(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(start_indices) is type(slice_sizes) is EagerTensor
-                    or type(slice_sizes) is int
-                    and 0 <= slice_sizes <= 127
+                    type(start_indices) is EagerTensor
+                    and (
+                        type(slice_sizes) is EagerTensor
+                        or type(slice_sizes) is int
+                        and (
+                            0 <= slice_sizes <= 127
+                            or -2147483648 <= slice_sizes <= 2147483647
+                            and HOLDS_INT32[datatype_enum(start_indices)]
+                        )
+                        or type(slice_sizes)
+                        in EXACT_TYPES[datatype_enum(start_indices)]
+                    )
                     or fit_pair(None, start_indices, slice_sizes)
                 )
             ):
@@ -255,9 +267,17 @@ def xla_gather(
             context[EAGER]
             and not graphs.stack
             and (
-                type(start_indices) is type(slice_sizes) is EagerTensor
-                or type(slice_sizes) is int
-                and 0 <= slice_sizes <= 127
+                type(start_indices) is EagerTensor
+                and (
+                    type(slice_sizes) is EagerTensor
+                    or type(slice_sizes) is int
+                    and (
+                        0 <= slice_sizes <= 127
+                        or -2147483648 <= slice_sizes <= 2147483647
+                        and HOLDS_INT32[datatype_enum(start_indices)]
+                    )
+                    or type(slice_sizes) in EXACT_TYPES[datatype_enum(start_indices)]
+                )
                 or fit_pair(None, start_indices, slice_sizes)
             )
         ):

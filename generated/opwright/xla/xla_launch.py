@@ -58,8 +58,7 @@ class XlaLaunch(Op):
     which the program has built in. Variables among `resources` are read, and written
     where the function assigns them.
 
-    tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
-    position.
+    tf.function with jit_compile=True makes it; XlaLaunchV2 classes inputs by position.
 
     Stateful. Gradient: none registered.
 
@@ -107,7 +106,7 @@ class XlaLaunch(Op):
         `constants`, which the program has built in. Variables among `resources` are
         read, and written where the function assigns them.
 
-        tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
+        tf.function with jit_compile=True makes it; XlaLaunchV2 classes inputs by
         position.
 
         Stateful. Gradient: none registered.
@@ -184,8 +183,7 @@ def xla_launch(
     which the program has built in. Variables among `resources` are read, and written
     where the function assigns them.
 
-    tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
-    position.
+    tf.function with jit_compile=True makes it; XlaLaunchV2 classes inputs by position.
 
     Stateful. Gradient: none registered.
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EXACT_TYPES,
+    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
+    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -155,7 +158,14 @@ class XlaPad(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is type(padding_value) is EagerTensor
+                    type(input) is EagerTensor
+                    and (
+                        type(padding_value) is EagerTensor
+                        or type(padding_value) is int
+                        and -2147483648 <= padding_value <= 2147483647
+                        and HOLDS_INT32[datatype_enum(input)]
+                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                    )
                     or fit_pair(None, input, padding_value)
                 )
                 and (
@@ -243,7 +253,14 @@ def xla_pad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is type(padding_value) is EagerTensor
+                type(input) is EagerTensor
+                and (
+                    type(padding_value) is EagerTensor
+                    or type(padding_value) is int
+                    and -2147483648 <= padding_value <= 2147483647
+                    and HOLDS_INT32[datatype_enum(input)]
+                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
+                )
                 or fit_pair(None, input, padding_value)
             )
             and (

@@ -51,8 +51,8 @@ class XlaRemoveDynamicDimensionSizeInputs(OpInputs, Generic[U]):
 class XlaRemoveDynamicDimensionSize(TensorOp[T]):
     """Makes a dynamic axis static, with its bound as the size.
 
-    The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
-    that counted is part of the tensor again, whatever it holds.
+    The opposite of XlaSetDynamicDimensionSize: what was ignored after the elements that
+    counted is part of the tensor again, whatever it holds.
 
     Gradient: none registered.
 
@@ -89,7 +89,7 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
     ) -> XlaRemoveDynamicDimensionSize[U]:
         """Makes a dynamic axis static, with its bound as the size.
 
-        The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
+        The opposite of XlaSetDynamicDimensionSize: what was ignored after the elements
         that counted is part of the tensor again, whatever it holds.
 
         Gradient: none registered.
@@ -150,8 +150,8 @@ def xla_remove_dynamic_dimension_size(
 ) -> Output[U]:
     """Makes a dynamic axis static, with its bound as the size.
 
-    The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
-    that counted is part of the tensor again, whatever it holds.
+    The opposite of XlaSetDynamicDimensionSize: what was ignored after the elements that
+    counted is part of the tensor again, whatever it holds.
 
     Gradient: none registered.
 

@@ -135,7 +135,7 @@ class XlaSelectAndScatter(TensorOp[T]):
             padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis.
             source: `T`, `*s where len(s) == len(x)`. A value for each window.
             init_value: `T`, `scalar`. Where each sum begins.
-            select: func. Tells whether the first of two elements stays selected.
+            select: func. Returns whether the first of two elements stays selected.
             scatter: func. Combines two scalars.
 
         Returns:
@@ -230,7 +230,7 @@ def xla_select_and_scatter(
         padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis.
         source: `T`, `*s where len(s) == len(x)`. A value for each window.
         init_value: `T`, `scalar`. Where each sum begins.
-        select: func. Tells whether the first of two elements stays selected.
+        select: func. Returns whether the first of two elements stays selected.
         scatter: func. Combines two scalars.
         name: what the op is called in a graph.
 

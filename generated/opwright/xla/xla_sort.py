@@ -39,7 +39,7 @@ class XlaSort(TensorOp[T]):
     """Sorts along the last axis.
 
     Ascending; nan come last, or first with their sign set, and -0 before 0. Only equal
-    elements could tell whether it is stable. XlaKeyValueSort takes values along,
+    elements could show whether it is stable. XlaKeyValueSort takes values along,
     XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
 
     Gradient: none registered.
@@ -73,7 +73,7 @@ class XlaSort(TensorOp[T]):
         """Sorts along the last axis.
 
         Ascending; nan come last, or first with their sign set, and -0 before 0. Only
-        equal elements could tell whether it is stable. XlaKeyValueSort takes values
+        equal elements could show whether it is stable. XlaKeyValueSort takes values
         along, XlaVariadicSort compares by a function along any axis. TopKV2 finds the
         largest few.
 
@@ -116,7 +116,7 @@ def xla_sort(
     """Sorts along the last axis.
 
     Ascending; nan come last, or first with their sign set, and -0 before 0. Only equal
-    elements could tell whether it is stable. XlaKeyValueSort takes values along,
+    elements could show whether it is stable. XlaKeyValueSort takes values along,
     XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
 
     Gradient: none registered.

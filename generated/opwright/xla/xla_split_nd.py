@@ -47,8 +47,8 @@ class XlaSplitND(Op, Generic[T]):
     """Cuts a tensor up along all axes.
 
     Axis i is cut into `num_splits[i]` equal parts, and the blocks come out in row-major
-    order. Where `paddings` are given, so many zeros are put behind each axis first,
-    which makes it divisible.
+    order. Where `paddings` are given, so many zeros are added at the end of each axis
+    first, which makes it divisible.
 
     XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
     variable. The compiler's rewrites for model parallelism on TPUs make it; programs do
@@ -79,7 +79,8 @@ class XlaSplitND(Op, Generic[T]):
         """Optional attributes of XlaSplitND.
 
         Attributes:
-            paddings: list(int). Zeros to put behind each axis first; empty for none.
+            paddings: list(int). Zeros to add at the end of each axis first; empty for
+                none.
         """
 
         __slots__ = ("paddings",)
@@ -114,8 +115,8 @@ class XlaSplitND(Op, Generic[T]):
         """Cuts a tensor up along all axes.
 
         Axis i is cut into `num_splits[i]` equal parts, and the blocks come out in
-        row-major order. Where `paddings` are given, so many zeros are put behind each
-        axis first, which makes it divisible.
+        row-major order. Where `paddings` are given, so many zeros are added at the end
+        of each axis first, which makes it divisible.
 
         XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
         variable. The compiler's rewrites for model parallelism on TPUs make it;
@@ -131,8 +132,8 @@ class XlaSplitND(Op, Generic[T]):
             N: int. At least 1. Blocks that come out: the product of `num_splits`.
             num_splits: list(int). Parts along each axis.
             options: merged field by field; the last explicit one wins.
-                paddings: list(int). Default (). Zeros to put behind each axis first;
-                    empty for none.
+                paddings: list(int). Default (). Zeros to add at the end of each axis
+                    first; empty for none.
 
         Returns:
             outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in
@@ -193,8 +194,8 @@ def xla_split_nd(
     """Cuts a tensor up along all axes.
 
     Axis i is cut into `num_splits[i]` equal parts, and the blocks come out in row-major
-    order. Where `paddings` are given, so many zeros are put behind each axis first,
-    which makes it divisible.
+    order. Where `paddings` are given, so many zeros are added at the end of each axis
+    first, which makes it divisible.
 
     XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
     variable. The compiler's rewrites for model parallelism on TPUs make it; programs do
@@ -208,8 +209,8 @@ def xla_split_nd(
         input: `T`, `*x where len(x) == len(num_splits)`. What is cut up.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
-        paddings: list(int). Default (). Zeros to put behind each axis first; empty for
-            none.
+        paddings: list(int). Default (). Zeros to add at the end of each axis first;
+            empty for none.
         name: what the op is called in a graph.
 
     Returns:

@@ -117,8 +117,8 @@ class XlaVariadicSort(Op):
                 first.
             dimension: int32, `scalar`. Axis to sort along, a constant; a negative one
                 counts from the last.
-            comparator: func. Tells of two elements of each tensor whether the first
-                place comes before.
+            comparator: func. Takes two elements of each tensor, and returns whether the
+                first place comes before.
             is_stable: bool. Whether places that neither comes before the other keep
                 their order.
 
@@ -202,8 +202,8 @@ def xla_variadic_sort(
             first.
         dimension: int32, `scalar`. Axis to sort along, a constant; a negative one
             counts from the last.
-        comparator: func. Tells of two elements of each tensor whether the first place
-            comes before.
+        comparator: func. Takes two elements of each tensor, and returns whether the
+            first place comes before.
         is_stable: bool. Whether places that neither comes before the other keep their
             order.
         name: what the op is called in a graph.

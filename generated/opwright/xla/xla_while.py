@@ -99,7 +99,7 @@ class XlaWhile(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: list of tensors of `T`, `...`. The state to begin with.
-            cond: func. Tells whether to go on.
+            cond: func. Returns whether to go on.
             body: func. Makes the next state.
 
         Returns:
@@ -160,7 +160,7 @@ def xla_while(
 
     Args:
         input: list of tensors of `T`, `...`. The state to begin with.
-        cond: func. Tells whether to go on.
+        cond: func. Returns whether to go on.
         body: func. Makes the next state.
         name: what the op is called in a graph.
 

@@ -55,7 +55,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     This is the name that AssertNextDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use AssertNextDataset, which runs the same kernel.
@@ -103,8 +104,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
 
         Elements are passed on. When an iterator is made, the transformations after this
         one, as far as `transformations` names any, must have these names, or that
-        fails. It shows in tests what tf.data's rewriting did; AssertPrevDataset looks
-        the other way.
+        fails. It shows in tests what tf.data's rewriting did; AssertPrevDataset checks
+        the transformations before it.
 
         This is the name that AssertNextDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use AssertNextDataset, which runs the same
@@ -181,7 +182,8 @@ def experimental_assert_next_dataset(
 
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
-    shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+    shows in tests what tf.data's rewriting did; AssertPrevDataset checks the
+    transformations before it.
 
     This is the name that AssertNextDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use AssertNextDataset, which runs the same kernel.

@@ -39,8 +39,8 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     This is the name that DatasetCardinality had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetCardinality, which runs the same kernel.
@@ -82,8 +82,8 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
 
         Nothing is read: the number follows from the steps of the data set. -1 stands
         for no end, as after an endless repetition, and -2 for a number that is not
-        known, as after FilterDataset or for files. AssertCardinalityDataset says it
-        where the program knows.
+        known, as after FilterDataset or for files. AssertCardinalityDataset states it
+        where the program knows it.
 
         This is the name that DatasetCardinality had before TensorFlow 2.0, kept for
         graphs of that time; new programs use DatasetCardinality, which runs the same
@@ -140,8 +140,8 @@ def experimental_dataset_cardinality(
 
     Nothing is read: the number follows from the steps of the data set. -1 stands for no
     end, as after an endless repetition, and -2 for a number that is not known, as after
-    FilterDataset or for files. AssertCardinalityDataset says it where the program
-    knows.
+    FilterDataset or for files. AssertCardinalityDataset states it where the program
+    knows it.
 
     This is the name that DatasetCardinality had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetCardinality, which runs the same kernel.

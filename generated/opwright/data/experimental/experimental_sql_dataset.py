@@ -56,10 +56,9 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
@@ -110,10 +109,10 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
         Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name
         of its file. Each row of the result is an element with a scalar for each column,
         converted to the dtypes in `output_types`; their number must be that of the
-        columns. A NULL becomes 0 or an empty string, text where a number is asked for
-        becomes the number that it begins with, or 0, fractions are cut off, and
-        integers that do not fit wrap around. The query runs for each iterator anew, in
-        the order that it asks for.
+        columns. A NULL becomes 0 or an empty string, text in place of a number becomes
+        the number that it begins with, or 0, fractions are cut off, and integers that
+        do not fit wrap around. The query runs for each iterator anew, in the order that
+        it specifies.
 
         This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use SqlDataset, which runs the same kernel.
@@ -193,10 +192,9 @@ def experimental_sql_dataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    A NULL becomes 0 or an empty string, text where a number is asked for becomes the
-    number that it begins with, or 0, fractions are cut off, and integers that do not
-    fit wrap around. The query runs for each iterator anew, in the order that it asks
-    for.
+    A NULL becomes 0 or an empty string, text in place of a number becomes the number
+    that it begins with, or 0, fractions are cut off, and integers that do not fit wrap
+    around. The query runs for each iterator anew, in the order that it specifies.
 
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.

@@ -69,14 +69,14 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     """Takes one matrix of a stack apart into row pointers, columns and values.
 
     The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of `values`,
-    in the columns that `col_inds` has at the same places. It is for a look inside:
+    in the columns that `col_inds` has at the same places. It is for inspection:
     programs take CSRSparseMatrixToSparseTensor. An index past the stack is refused, as
     is a `type` that is not that of the matrix.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -131,14 +131,14 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         """Takes one matrix of a stack apart into row pointers, columns and values.
 
         The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of
-        `values`, in the columns that `col_inds` has at the same places. It is for a
-        look inside: programs take CSRSparseMatrixToSparseTensor. An index past the
-        stack is refused, as is a `type` that is not that of the matrix.
+        `values`, in the columns that `col_inds` has at the same places. It is for
+        inspection: programs take CSRSparseMatrixToSparseTensor. An index past the stack
+        is refused, as is a `type` that is not that of the matrix.
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: none registered.
 
@@ -213,14 +213,14 @@ def csr_sparse_matrix_components(
     """Takes one matrix of a stack apart into row pointers, columns and values.
 
     The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of `values`,
-    in the columns that `col_inds` has at the same places. It is for a look inside:
+    in the columns that `col_inds` has at the same places. It is for inspection:
     programs take CSRSparseMatrixToSparseTensor. An index past the stack is refused, as
     is a `type` that is not that of the matrix.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 

@@ -71,8 +71,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -130,8 +130,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: registered.
 
@@ -197,8 +197,8 @@ def csr_sparse_matrix_to_sparse_tensor(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 

@@ -69,8 +69,8 @@ class SparseMatrixMatMul(TensorOp[T]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -191,8 +191,8 @@ class SparseMatrixMatMul(TensorOp[T]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: registered.
 
@@ -307,8 +307,8 @@ def sparse_matrix_mat_mul(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 

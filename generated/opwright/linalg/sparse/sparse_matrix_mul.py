@@ -54,8 +54,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -98,8 +98,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: registered.
 
@@ -152,8 +152,8 @@ def sparse_matrix_mul(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 

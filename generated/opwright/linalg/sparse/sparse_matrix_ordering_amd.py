@@ -46,8 +46,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -93,8 +93,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: none registered.
 
@@ -151,8 +151,8 @@ def sparse_matrix_ordering_amd(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    is_permutation,
     new,
 )
 from typing_extensions import Never
@@ -65,8 +66,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -89,6 +90,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     PYTHON_NAMES = {
         "type": "type_",
     }
+    REQUIRES = ("permutation(permutation)",)
     SHAPES = {
         "input": "where(of((), (*batch, n, n)), len(batch) <= 1)",
         "permutation": "(*batch, n)",
@@ -126,8 +128,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: none registered.
 
@@ -146,7 +148,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
             output: variant, `scalar of *batch n n`. Handle of the factor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `permutation(permutation)`.
 
         Example:
             >>> sparse = opwright.linalg.sparse
@@ -171,6 +174,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
                     and -2147483648 <= permutation <= 2147483647
                     or fits(TInt32, permutation)
                 )
+                and _holds(permutation)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -185,6 +189,14 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, permutation), {"type": type_}, fast_path_error)
+
+
+def _holds(permutation: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_permutation(permutation)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,8 +223,8 @@ def sparse_matrix_sparse_cholesky(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: none registered.
 
@@ -231,7 +243,7 @@ def sparse_matrix_sparse_cholesky(
         output: variant, `scalar of *batch n n`. Handle of the factor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `permutation(permutation)`.
 
     Example:
         >>> sparse = opwright.linalg.sparse
@@ -256,6 +268,7 @@ def sparse_matrix_sparse_cholesky(
                 and -2147483648 <= permutation <= 2147483647
                 or fits(TInt32, permutation)
             )
+            and _holds(permutation)
         ):
             _result = execute(
                 context[CURRENT],

@@ -56,8 +56,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -131,8 +131,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: registered.
 
@@ -211,8 +211,8 @@ def sparse_matrix_transpose(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 

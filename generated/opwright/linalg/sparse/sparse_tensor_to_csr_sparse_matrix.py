@@ -55,7 +55,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
-    other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
+    other ranks. Their order is not checked: they have to be sorted, as SparseReorder
     does, or values end up in wrong rows. A place that is there twice is stored twice,
     and CSRSparseMatrixToDense keeps the later value.
 
@@ -66,8 +66,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
@@ -114,7 +114,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
         `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of
         two axes, or of three for a stack. Indices that are out of range are refused,
-        and so are other ranks. Their order is not looked at: they have to be sorted, as
+        and so are other ranks. Their order is not checked: they have to be sorted, as
         SparseReorder does, or values end up in wrong rows. A place that is there twice
         is stored twice, and CSRSparseMatrixToDense keeps the later value.
 
@@ -125,8 +125,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
-        of another dtype than they are told.
+        the elements themselves. It holds its sizes and its dtype; ops refuse a handle
+        of another dtype than they expect.
 
         Gradient: registered.
 
@@ -203,7 +203,7 @@ def sparse_tensor_to_csr_sparse_matrix(
 
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
-    other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
+    other ranks. Their order is not checked: they have to be sorted, as SparseReorder
     does, or values end up in wrong rows. A place that is there twice is stored twice,
     and CSRSparseMatrixToDense keeps the later value.
 
@@ -214,8 +214,8 @@ def sparse_tensor_to_csr_sparse_matrix(
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
-    another dtype than they are told.
+    elements themselves. It holds its sizes and its dtype; ops refuse a handle of
+    another dtype than they expect.
 
     Gradient: registered.
 
