@@ -22,8 +22,9 @@ inline int64_t SlotsFor(int64_t keys) {
 template <typename Index>
 Index& SlotOf(Index* slots, int64_t size, const int64_t* keys, int64_t key) {
   // Buckets are chosen by the upper bits of the hash, so slots are chosen by lower ones.
-  uint64_t at = HashOf(key) >> 20 & static_cast<uint64_t>(size - 1);
-  while (slots[at] >= 0 && keys[slots[at]] != key) at = (at + 1) & (size - 1);
+  const auto mask = static_cast<uint64_t>(size - 1);
+  uint64_t at = HashOf(key) >> 20 & mask;
+  while (slots[at] >= 0 && keys[slots[at]] != key) at = (at + 1) & mask;
   return slots[at];
 }
 
