@@ -47,6 +47,19 @@ _SENTENCE = re.compile(
     r")"
 )
 
+#: What is said of a call that does not meet the conditions of its opdef.
+_REQUIRED = re.compile(
+    rf"(?P<label>{_LABEL}) (?:has (?P<has>no dimensions|\d+ dimensions?|\d+ elements?)"
+    r"|has the shape \[(?P<shape>[^\]]*)\]|is .*|contains .*|holds .*|has .*)"
+    r"; (?:it|each element|each row|no element|an index) (?:must|of) .*"
+)
+
+#: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
+#: what TensorFlow does with them.
+REFUSED_BEFORE = {
+    "BlockLSTMGrad": "reads the inputs of one step after each other without their sizes",
+}
+
 #: Makes a call, and gives what TensorFlow answers: its words, or None if it takes it.
 Answer = Callable[[Arguments], "str | None"]
 
@@ -77,9 +90,37 @@ def false(bent: Bent, error: errors.OpError, answer: Answer) -> str | None:
     if error.argument is not None and place(bent.op, error.argument) is None:
         return f"there is no argument {error.argument!r}"
     if isinstance(error, errors.OpInputError):
+        required = _REQUIRED.fullmatch(text)
+        if required and not _SENTENCE.fullmatch(text):
+            return _false_requirement(bent, required, answer)
         if re.match(rf"{_LABEL} has ", text):
             return _false_shape(bent, text, answer)
         return _false_dtype(bent, error)
+    return None
+
+
+def _false_requirement(bent: Bent, said: re.Match[str], answer: Answer) -> str | None:
+    """Why a refusal before TensorFlow ran is false. TensorFlow refuses, or ends."""
+    found = place(bent.op, said["label"])
+    if found is None:
+        return f"there is no argument {said['label']!r}"
+    is_attr = found.name in {attr.name for attr in info_of(bent.op).attrs}
+    if not is_attr and (said["has"] or said["shape"] is not None):
+        try:
+            shape = np.shape(tensor_at(bent.arguments, found.name, found.at))
+        except (IndexError, KeyError, TypeError):
+            return f"{said['label']} is no tensor of the call"
+        number = int((re.findall(r"\d+", said["has"] or "") or ["0"])[0])
+        if said["shape"] is not None:
+            true = [*map(str, shape)] == re.findall(r"\d+", said["shape"])
+        elif "dimension" in said["has"]:
+            true = len(shape) == number
+        else:
+            true = int(np.prod(shape)) == number
+        if not true:
+            return f"{said['label']} has the shape {shape}"
+    if bent.op not in REFUSED_BEFORE and answer(bent.arguments) is None:
+        return "TensorFlow takes the call"
     return None
 
 
