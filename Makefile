@@ -114,6 +114,7 @@ fuzz-diagnosis: native ## Bend the arguments of 100,000 calls, and judge what er
 	PYTHONPATH=tests $(BIN)/python -m fuzz.diagnosis --jobs $(JOBS) --seed $(SEED) $(CALLS)
 
 # SIDE=raw calls TensorFlow's own wrappers instead of opwright.
+# There are a thousand ops and some, so each is called CALLS / 1000 times.
 SIDE ?= opwright
 fuzz-ops: native ## Bend 100,000 calls of all ops of TensorFlow, and find those that end the process.
 	PYTHONPATH=tests $(BIN)/python -m fuzz.ops --jobs $(JOBS) --seed $(SEED) --side $(SIDE) \

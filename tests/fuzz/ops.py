@@ -81,6 +81,7 @@ class Run:
         self.end = self.began + (options.minutes * 60 or math.inf)
         self.tasks: list[Task] = []
         self.idle: list[LimitedWorker] = []
+        self.workers: list[LimitedWorker] = []
         self.modes: dict[str, list[list[str]]] = {}
 
     @property
@@ -89,7 +90,8 @@ class Run:
 
     @property
     def made(self) -> int:
-        return self.outcomes.total()
+        now = [sum(one.state.outcomes.values()) for one in self.workers]
+        return self.outcomes.total() + sum(now)
 
     def over(self) -> bool:
         return bool(self.failures) or time.monotonic() > self.end
@@ -99,6 +101,7 @@ class Run:
         worker = LimitedWorker("0")
         listed = worker.obey({"list": self.options.ops}).shown
         self.idle.append(worker)
+        self.workers.append(worker)
         assert listed is not None
         self.left_out = listed["left out"]
         names = listed["ops"]
@@ -151,16 +154,20 @@ class Run:
         try:
             while (task := self.next()) is not None:
                 if task.onednn not in workers:
-                    is_ready = task.onednn == "0" and self.idle
-                    workers[task.onednn] = (
-                        self.idle.pop() if is_ready else LimitedWorker(task.onednn)
-                    )
+                    workers[task.onednn] = self.worker(task.onednn)
                 self.calls_of(workers[task.onednn], task)
         except BaseException as error:
             self.failures.append(error)
         finally:
             for worker in workers.values():
                 worker.close()
+
+    def worker(self, onednn: str) -> LimitedWorker:
+        if onednn == "0" and self.idle:
+            return self.idle.pop()
+        made = LimitedWorker(onednn)
+        self.workers.append(made)
+        return made
 
     def next(self) -> Task | None:
         with self.lock:

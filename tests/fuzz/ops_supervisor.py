@@ -111,8 +111,10 @@ class LimitedWorker(Worker):
                 raise RuntimeError(f"{self.state.place}: {json.loads(rest)}")
             elif kind == "e":
                 ended.outcomes = self.state.outcomes
+                place, keys = self.state.place, self.state.keys
+                self.state.clear()
                 if int(rest):
-                    ended.place, ended.keys = self.state.place, self.state.keys
+                    ended.place, ended.keys = place, keys
                     ended.kind = watch.kind or death(int(rest))
                     ended.words = "" if watch.kind else cause(self.last_words())
                 return ended
@@ -129,6 +131,7 @@ class Watch:
         self.seen: Place | None = None
         self.since = self.looked = time.monotonic()
         self.waited = 0.0
+        self.own = waiting_time("thread-self")
 
     def look(self) -> None:
         if not self.pid or self.kind:
@@ -137,9 +140,7 @@ class Watch:
         if place != self.seen:
             self.seen, self.since = place, now
             self.waited = waiting_time(self.pid)
-        if now - self.looked > STOPPED:
-            self.since += now - self.looked
-        self.looked = now
+        self.leave_out_stops(now)
         # On a busy machine, a process waits for a processor for long.
         spent = now - self.since - (waiting_time(self.pid) - self.waited)
         if spent > (self.seconds if place.started else START):
@@ -147,14 +148,22 @@ class Watch:
         elif resident(self.pid) > MEMORY:
             self.end("memory")
 
+    def leave_out_stops(self, now: float) -> None:
+        """Counts no time in which this process was stopped, and with it the other."""
+        own = waiting_time("thread-self")
+        stopped = now - self.looked - (own - self.own)
+        if stopped > STOPPED:
+            self.since += stopped
+        self.looked, self.own = now, own
+
     def end(self, kind: str) -> None:
         self.kind = kind
         with suppress(ProcessLookupError):  # It has ended by itself.
             os.kill(self.pid, signal.SIGKILL)
 
 
-def waiting_time(pid: int) -> float:
-    """Seconds that the main thread of a process has waited for a processor."""
+def waiting_time(pid: int | str) -> float:
+    """Seconds that a process's main thread has waited for a processor."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (FileNotFoundError, ProcessLookupError):

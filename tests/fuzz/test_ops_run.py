@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.grouped import ops
+
 from .ops import parse, run
 from .ops_findings import known
 
@@ -17,9 +19,14 @@ def test_calls_of_every_op_end_the_process_only_where_known() -> None:
     assert made.outcomes["ran"] > 0
     assert made.outcomes["refused"] > 0
     ended = {
-        one.op: f"{one.kind} {one.message}: {one.code}"
+        one.op: f"{one.kind} {one.message}, {one.code}"
         for one in made.found
         if one.group == "crash"
     }
     fresh = ended.keys() - known(KNOWN).keys()
-    assert not fresh, "\n".join(ended[op] for op in sorted(fresh))
+    assert not fresh, "\n".join(f"{op}: {ended[op]}" for op in sorted(fresh))
+
+
+def test_known_process_ends_name_ops_that_there_are() -> None:
+    names = {name for group in ops().values() for name in group}
+    assert known(KNOWN).keys() <= names
