@@ -45,8 +45,8 @@ bool IsNan(uint16_t bits) {
   return (bits & 0x7fff) > InfinityBits<T>();
 }
 
-// Returns the nearest value, ties to an even mantissa. It rounds in double to a multiple of the
-// last bit.
+// Returns the nearest value, ties to an even mantissa. Rounds in double to a multiple of the
+// mantissa's last bit.
 template <class T>
 uint16_t Nearest(float value) {
   using F = Format<T>;

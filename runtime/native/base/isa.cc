@@ -24,8 +24,8 @@ bool IsSupported(Isa isa) {
   return isa == Isa::kPortable;
 }
 
-// Returns the instruction set of this name, or the best one if the name is empty. The processor
-// must support it.
+// Returns the instruction set of this name, or the best one if the name is empty. Returns
+// nothing if the processor does not support it, or the name is unknown.
 std::optional<Isa> FindIsa(const char* name) {
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
     if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && IsSupported(isa)) return isa;

@@ -72,8 +72,8 @@ class Tasks : public Background {
     }
   }
 
-  // A thread may call this after the caller has returned. It then takes no task and does not
-  // call `task_`, because the function that it refers to may have been destroyed.
+  // A thread may call this after the caller has returned. The function to which `task_` refers
+  // may then have been destroyed. No task is left then, so the thread does not call `task_`.
   void RunRemaining() {
     int64_t taken = 0;
     for (int64_t i; (i = next_.fetch_add(1)) < count_; ++taken) {

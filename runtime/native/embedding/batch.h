@@ -117,10 +117,9 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner,
                         ExecutionContext* exec = nullptr);
 
-// Whether the device can use these ids where they are, in its memory. That requires that all
-// sizes are right, and that no id has to be dropped. Ids beyond the end of a sequence would
-// have to be. If it returns false, the ids are copied to the host, and MakeBags accepts or
-// refuses them.
+// Returns whether the device can use these ids where they are, in its memory. All sizes must be
+// right, and no id may have to be dropped, as ids beyond the end of a sequence have to be. If
+// the result is false, the ids are copied to the host, and MakeBags accepts or refuses them.
 bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
                      const Lookups& lookups);
 // The bags of ids in device memory for which CanStayOnDevice is true.

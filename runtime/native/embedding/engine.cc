@@ -206,8 +206,8 @@ Engine::WaiterId Engine::Receive(ExecutionContext* exec, int64_t core, OnGrant o
       receivers_.push_back({last_waiter_ + 1, core, run, std::move(on_grant)});
       waiter = ++last_waiter_;
       if (Status late = Advance(exec, &lock, &continuations); !late.ok()) {
-        // Nothing tries the update again before another call comes. The receiver might wait for
-        // it forever, and gets its error instead.
+        // The update is tried again only when another call comes, and there may be none. The
+        // receiver therefore gets the error of the update, and does not wait for the update.
         const auto own =
             std::find_if(receivers_.begin(), receivers_.end(),
                          [waiter](const Receiver& one) { return one.waiter == waiter; });

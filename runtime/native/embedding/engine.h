@@ -84,7 +84,7 @@ class Engine {
   // Describes what an op waits for, as text for a log. Empty if the op does not wait.
   std::string WhatFor(WaiterId waiter);
 
-  // Looks up a granted batch, with outputs as in TableStore::Lookup. Then it does the work that
+  // Looks up a granted batch, with outputs as in TableStore::Lookup. Then does the work that
   // had to wait for this lookup. If the lookup fails or `wrong` is an error, the batch goes
   // back to the front of its core's queue.
   Status Lookup(ExecutionContext* exec, const Grant& grant, float* const* outputs,
@@ -139,8 +139,8 @@ class Engine {
     RunRef run;
     PreparedRef prepared;  // Null if the update has to prepare the batch.
     bool looked_up = false;
-    // Whether its gradients are on their way to other hosts. Meanwhile only its Send may end or
-    // drop this part.
+    // Whether the part's gradients are on their way to other hosts. Until they have arrived,
+    // only the call of Send that sends them may end or drop this part.
     bool sharing = false;
     bool sent = false;
     std::vector<const float*> gradients;
@@ -196,8 +196,8 @@ class Engine {
                Part** part, const Status& own, const std::vector<const float*>& gradients,
                const std::vector<float>& rates);
   // Makes the updates that are due, and grants receivers batches and senders places in queues.
-  // It appends their continuations for the caller to invoke. It releases the lock during
-  // updates.
+  // Appends the continuations of these waiters for the caller to invoke. Releases the lock
+  // during updates.
   Status Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
                  Continuations* continuations);
   // Makes every update that can be made. When it returns, no other call uses the tables.

@@ -31,7 +31,7 @@ bool Engine::HasOwn(const Queue& queue, const RunRef& run) {
 }
 
 // Runs that use one core each may form a step together. Runs that use several cores each must
-// not. They are recognized by batches that one run has queued for a core of the other run.
+// not. Two runs use several cores if one of them has queued batches for a core of the other.
 bool Engine::MayJoin(const Step& step, int64_t core, const RunRef& run) const {
   for (size_t c = 0; c < step.size(); ++c) {
     const RunRef& other = step[c].run;

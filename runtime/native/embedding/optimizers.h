@@ -300,8 +300,9 @@ constexpr int kOptimizers = static_cast<int>(std::size(kOptimizerRegistry));
 constexpr const OptimizerTraits& TraitsOf(Optimizer optimizer) {
   return kOptimizerRegistry[static_cast<int>(optimizer)];
 }
-// The index in Hyper::values of an optimizer's field: HyperIndex<Optimizer::kAdam>("beta1"). If
-// it initializes a constant, a name that is no field is a compile error.
+// Returns the index in Hyper::values of an optimizer's field, as in
+// HyperIndex<Optimizer::kAdam>("beta1"). In the initializer of a constexpr variable, a name
+// that is no field is a compile error.
 template <Optimizer kOptimizer>
 constexpr int HyperIndex(const char* field) {
   for (int i = 0; i < kMaxHyper && TraitsOf(kOptimizer).hyper[i].name; ++i) {
@@ -326,8 +327,8 @@ struct Hyper {
                             std::numeric_limits<float>::infinity()};
   float clip_weight[2] = {-std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::infinity()};
-  // The fraction of a weight that each update subtracts from it, from 0 to 1. If it depends on
-  // the learning rate, it is already multiplied by it (HyperAt).
+  // The fraction of a weight that each update subtracts from the weight, from 0 to 1. If the
+  // decay depends on the learning rate, HyperAt has already multiplied it by that rate.
   float decay = 0;
 
   // Whether there are finite numbers between the two limits.

@@ -169,8 +169,8 @@ CallSpec DrawCall(Random& random, int64_t round) {
 }
 
 // Returns the number of random calls of any size. ThreadSanitizer checks every memory access of
-// a product and makes it about thirty times as slow. Under it, a tenth of the calls run, with
-// equal sizes.
+// a product and makes it about thirty times as slow. Under ThreadSanitizer, a tenth of the
+// calls run, with equal sizes.
 int64_t LargeRounds(int64_t few) {
 #ifdef __SANITIZE_THREAD__
   return (testing::Rounds(few) + 9) / 10;

@@ -130,16 +130,16 @@ TEST(Coo, TriplesAreStacked) {
   std::vector<int64_t> begins;
   EXPECT_OK(StackTriples(Stacking(), &triples, &begins));
   EXPECT(begins == std::vector<int64_t>({0, 3, 5}));
-  // row_offset 4 and stacked_samples 16 are for two SparseCores, so each SparseCore has 2 and
-  // 8.
+  // row_offset 4 and stacked_samples 16 are for two SparseCores. Each SparseCore therefore has
+  // row_offset 2 and 8 samples.
   ExpectTriples(triples, {2, 5, 5, 10, 13}, {107, 106, 106, 111, 110}, {1, 1, 1, 1, 1});
   Triples large;
   large.Add(0, INT32_MAX, 1);
   EXPECT_ERROR(StackTriples(Stacking(), &large, &begins), kInvalid, "does not fit in int32");
 }
 
-// CheckStacking refuses arbitrary positions of a feature, or the resulting positions fit into
-// int32.
+// Draws arbitrary positions of a feature. CheckStacking or StackTriples refuses them, or the
+// positions of the triples fit into int32.
 void StackingIsChecked(Random& random) {
   constexpr int64_t kOdd[] = {INT64_MIN, INT32_MIN, -8, -1,        0,         1,
                               2,         8,         64, INT32_MAX, 1LL << 31, INT64_MAX};

@@ -55,8 +55,9 @@ class RowUpdater {
     for (int64_t i = 0; i < max_rows_; ++i) rows_[i] = i;
   }
 
-  // Updates the rows of the groups `first` to `last` - 1. If a value is outside its range, sets
-  // `refused` and does not copy the rows with such a value back. Stops when `refused` is set.
+  // Updates the rows of the groups `first` to `last` - 1, some rows at a time. Before an
+  // update, sets `refused` if a value in these rows is outside its range. Once `refused` is
+  // set, updates no further rows.
   void Run(int64_t first, int64_t last, std::atomic<bool>* refused) {
     for (int64_t group = first; group < last; group += max_rows_) {
       const int64_t count = std::min(max_rows_, last - group);
@@ -131,8 +132,8 @@ class RowUpdater {
   std::vector<Contribution> contributions_;
 };
 
-// Returns the first value that is outside its range. The tables still contain it, because rows
-// with such a value are not copied back.
+// Returns the first value that is outside its range. The tables still contain that value,
+// because rows with such a value are not updated.
 RowError FindError(const Update& update) {
   for (int64_t group = 0; group < update.groups.size(); ++group) {
     const int64_t row = update.row(group);

@@ -110,8 +110,8 @@ std::vector<Setting> SettingsIn(const char* text, int64_t size) {
   return settings;
 }
 
-// Describes the differences between the settings of two hosts. It stops at the first setting
-// that only one of them has: the later ones then differ because of it.
+// Describes the differences between the settings of two hosts. Stops at the first setting that
+// only one of the hosts has, because all later settings differ then.
 std::string DifferencesOf(const std::vector<Setting>& others, const std::vector<Setting>& own,
                           const std::string& other_host, const std::string& own_host) {
   std::string found;

@@ -305,8 +305,8 @@ class HostsStore : public DistributedStore {
       ids += bags.count();
     }
     for (int64_t i = 2; i < begins.back() + 2; ++i) offsets[i] += offsets[i - 1];
-    // offsets[u + 1] is now where the contributions of unit u begin. Filling moves it to their
-    // end, so that afterwards offsets[u] is where unit u begins.
+    // offsets[u + 1] is now where the contributions of unit u begin. The loop below moves
+    // offsets[u + 1] to their end. Afterwards offsets[u] is where those of unit u begin.
     Contribution* const contributions = exec->Allocate<Contribution>(ids);
     for (size_t f = 0; f < batch.plan().units_of.size(); ++f) {
       if (whole_->features[f].table != t) continue;

@@ -250,8 +250,8 @@ void ExpectSame(const std::vector<int64_t>& got, const std::vector<int64_t>& wan
 }
 
 TEST(Hosts, RowsOrPooledVectorsAreSentWhicheverIsLess) {
-  // The second host has the rows of odd ids. The other host requests as many rows from the
-  // first.
+  // The first host owns the rows of even ids, the second those of odd ids. In `long_bags`, each
+  // host requests seven rows from the other.
   const std::vector<std::vector<int64_t>> long_bags = {{1, 3, 5, 7, 0, 2, 4, 6},
                                                        {9, 11, 13, 8, 10, 12}};
   const int64_t counts = 8 * (2 + 3), row = 8 * 4, goes_on = 8, rate = 4;

@@ -26,10 +26,10 @@ LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   bytes_ = all.overflowed() ? INT64_MAX : all.value();
   const int64_t cache = LargestCache();
   streaming_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
-  // The features are cut in the order f, f + interval, and so on. Threads then rarely work on
-  // neighbouring features at the same time. The columns of neighbouring features may share
-  // cache lines of the output. Two threads that write such a line would take it from each other
-  // for every sample.
+  // The features are cut into parts in the order f, f + interval, and so on. Threads then
+  // rarely work on neighbouring features at the same time. The columns of neighbouring features
+  // may share cache lines of the output. Two threads that write to the same line slow each
+  // other down at every sample.
   const int64_t count = static_cast<int64_t>(features.size());
   const int64_t interval = (count + threads - 1) / threads;
   int64_t left = bytes_;

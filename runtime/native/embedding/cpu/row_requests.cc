@@ -49,8 +49,8 @@ SharedRef ShardRequestQueue::Make(std::shared_ptr<const Batch> batch) const {
 Status ShardRequestQueue::EnsureHandshake() {
   std::lock_guard<std::mutex> lock(agreement_mutex_);
   if (agreement_) return *agreement_;
-  // If the handshake throws, later calls return this error. It cannot be repeated, because
-  // other hosts may already have sent their part.
+  // If the handshake throws, later calls return this error. The handshake cannot be repeated,
+  // because other hosts may already have sent their part.
   agreement_ =
       ResourceExhaustedError("no memory to compare configurations; start all hosts again");
   agreement_ = Handshake(exchange_.get(), whole_);

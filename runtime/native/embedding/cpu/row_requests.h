@@ -70,7 +70,7 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
                     const Configuration& own, const std::vector<RowSharding>& shardings);
 
   // The first call waits for all hosts and compares their configurations. All calls return the
-  // result of that.
+  // result of this comparison.
   Status EnsureHandshake();
 
   // Queues the requests of a batch. If it throws std::bad_alloc, it has queued nothing, and the

@@ -233,8 +233,8 @@ void Bags(const LookupCall& call, const Read& read, const Prefetcher& prefetcher
   }
 }
 
-// Looks up samples that have one id each. It copies the members of `call` to variables. For
-// many short rows, reading them again for each row would be half of all instructions.
+// Looks up samples that have one id each. Copies the members of `call` to variables. For many
+// short rows, reading the members again for each row would be half of all instructions.
 template <int kLast, class Read, class Prefetcher>
 void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   const float* const table = call.table;
@@ -393,7 +393,7 @@ struct NoGradient {
   }
 };
 
-// The mean of the squared gradient over the columns of a row. It computes kLanes sums at a
+// Returns the mean of the squared gradient over the columns of a row. Computes kLanes sums at a
 // time, so that GCC can use vectors.
 template <class Rule, class Gradient>
 inline double MeanSquare(const Step<Rule>& step, const Gradient& gradient, int64_t dimension) {

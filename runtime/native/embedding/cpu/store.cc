@@ -92,7 +92,7 @@ int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 constexpr int64_t kNarrowRow = 64;
 
 // If the weights of all tables have at most this many bytes, they stay in the caches of the CPU
-// cores. Slots would not fit as well, and are in a separate array.
+// cores. The slots would not fit besides them, and are in a separate array.
 constexpr int64_t kCacheResidentBytes = 16 << 20;
 
 // The stride of the rows of tables that stay in caches. A row begins with a cache line if that
@@ -255,8 +255,8 @@ class CpuBatch : public PreparedBatch {
 
   OutputBuffersRef outputs() const override { return buffers_; }
 
-  // Ends the background lookup. Returns whether the activations are in `outputs`. It releases
-  // the buffers, so that it returns true only once.
+  // Ends the background lookup. Returns whether the activations are in `outputs`. Releases the
+  // buffers of the lookup, so that only one call returns true.
   bool Finish(float* const* outputs) {
     if (!background_) return false;
     const bool here =

@@ -121,8 +121,8 @@ class Pieces {
   struct Piece {
     char* data = nullptr;
     int64_t bytes = 0;
-    // The fence after the last reader. Null until the readers' stream reaches a fence after the
-    // piece was returned.
+    // The fence after the last reader. Null until Take records a fence on the readers' stream
+    // after the piece was returned.
     FenceRef read;
   };
 

@@ -100,8 +100,8 @@ class Tables {
   // Checks that a source is valid for a lookup or, with its gradients, for an update.
   Status CheckSource(const char* call, const Source& source) const;
   // Computes the missing offsets and scales for ids that were in device memory when they were
-  // enqueued. `image` is the device address of call.image. Errors in these ids are written to
-  // it.
+  // enqueued. `image` is the device address of call.image. Errors in these ids are written into
+  // that image.
   Status Arrive(const ArrivalCall& call, char* image, cudaStream_t stream);
   // `image` is the device address of call.image. outputs[i] is [samples, dimension]. Errors are
   // recorded in `errors` or, if that is null, in the errors that stop updates.

@@ -232,7 +232,7 @@ struct Group {
   // from the front and long runs from the back.
   int32_t* crossing;   // [tiles.size()]
   uint32_t* counters;  // The numbers of short runs and of long runs, [2].
-  // The largest lane_bits of the tasks' shapes. So many lanes share such a run.
+  // The largest lane_bits of the tasks' shapes. 2^lane_bits lanes share a run in `crossing`.
   int lane_bits;
   const DeviceErrors* errors;
 

@@ -151,8 +151,8 @@ class EnqueueOp : public AsyncOpKernel {
                    to_fetch[i]->View({of[0], of[1], of[2]});
                    to_fetch[i]->on_device = false;
                  }
-                 // This may be a thread that reports the completion of the device's work. It
-                 // must not be blocked, so another thread enqueues.
+                 // A thread that reports the completion of the device's work may run this
+                 // callback. That thread must not be blocked, so another thread enqueues.
                  WorkerPool(context)->Schedule([=] { RunOp(context, done, enqueue); });
                });
   }

@@ -54,7 +54,8 @@ using tensorflow::NodeDef;
 constexpr char kName[] = "_tpu_embedding_layer";
 
 // TensorCores by number, or one of two special values. kOfCaller is the TensorCore of the
-// calling op. An op without a device has it, because it runs where its function was called.
+// calling op. An op without a device has this value, because it runs where its function was
+// called.
 // kAnyCore is the value of an op that determines its TensorCore when it runs.
 constexpr int64_t kOfCaller = -1, kAnyCore = -2;
 using Cores = std::set<int64_t>;

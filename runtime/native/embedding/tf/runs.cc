@@ -132,12 +132,12 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
         break;
       }
       // The state is set under the registry's lock. Otherwise FindEndedRuns might set a newer
-      // state first, which this would overwrite.
+      // state first, which End would overwrite here.
       End(state);
     }
     Notify(shared_from_this(), sure);
-    // The thread that called a function deletes its manager. So this thread is in the step of
-    // the function.
+    // The thread that called a function deletes the function's manager, which calls OnEnd. The
+    // current thread is therefore in the step that called the function.
     if (state == State::kEnded && !steps.empty() && System::Get().Holds(shared_from_this())) {
       steps.back()->Add(shared_from_this());
     }

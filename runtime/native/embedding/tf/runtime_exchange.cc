@@ -182,8 +182,9 @@ class RuntimeExchange : public Exchange {
   }
 
  private:
-  // Adds why other hosts cannot be reached, for hosts without a known error. A host may have
-  // failed because of such a host, which sent its part of this exchange before it failed.
+  // Asks the hosts for which `why` is empty, and adds why some of them cannot be reached. One
+  // of these hosts may have sent its part of this exchange before it failed. The failures that
+  // are known already may be consequences of that.
   void AddUnreachable(CollectiveRemoteAccess* access, std::vector<std::string>& why) const {
     const double timeout = std::min(hosts_.timeout, 5.0);
     const auto answers = std::make_shared<Messages>(why.size());
@@ -209,8 +210,8 @@ class RuntimeExchange : public Exchange {
     std::lock_guard<std::mutex> lock(mutex_);
     return broken_;
   }
-  // Returns the first error. It names the host that failed first, and later errors may be
-  // consequences.
+  // Returns the first error of this exchange, which names the host that failed first. Later
+  // errors may be consequences of it.
   Status Break(Status status) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (broken_.ok()) broken_ = std::move(status);

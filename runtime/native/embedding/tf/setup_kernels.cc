@@ -93,8 +93,8 @@ class ShutDownOp : public OpKernel {
   }
 };
 
-// The value that one op of the chain passes to the next. It identifies its kind, the process
-// and the configuration. Some kinds have a payload.
+// The value that one op of the chain passes to the next. A blob identifies its own kind, the
+// process and the configuration. Blobs of some kinds have a payload.
 struct Blob {
   std::string kind;
   uint64_t process = 0;

@@ -78,8 +78,8 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
       now_ = std::move(rest);
       return;
     }
-    // Another op ended this wait. Its thread should not do this op's work, so another thread
-    // does.
+    // Another op ended this wait. The thread of that op should not do this op's work, so a
+    // thread of the pool does.
     Schedule([self = shared_from_this(), rest = std::move(rest)] {
       self->StopListening();
       self->Finish(rest);

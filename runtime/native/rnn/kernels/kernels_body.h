@@ -1,7 +1,7 @@
 // The bodies of Kernels<T>. The source file of each instruction set includes this file once for
-// each width of vectors. It is compiled with the flags of the instruction set. OPWRIGHT_KERNELS
-// is the namespace that the bodies are in. OPWRIGHT_NARROWER is the address of the kernel set
-// of half the width, or nullptr.
+// each width of vectors. That source file is compiled with the flags of its instruction set.
+// OPWRIGHT_KERNELS is the namespace that the bodies are in. OPWRIGHT_NARROWER is the address of
+// the kernel set of half the width, or nullptr.
 //
 // All functions have internal linkage and call no inline function of a library. The linker
 // would merge such a function across instruction sets, so a processor could run instructions

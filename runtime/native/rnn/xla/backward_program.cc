@@ -250,7 +250,7 @@ class BackwardProgram : Program {
 
   // Computes the gradients that do not depend on the order of steps, as one product over all
   // steps each. Appends the gradients of a direction's parameters to weights_ and biases_.
-  // Returns the gradient of its input.
+  // Returns the gradient of the direction's input.
   XlaOp Finish(int64_t layer, int64_t pseudo, const Direction& direction, XlaOp x,
                XlaOp preactivation_grads, XlaOp dprojected) {
     const int64_t in = spec_.layer_input(layer);
