@@ -57,7 +57,7 @@ _REQUIRED = re.compile(
 #: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
 #: what TensorFlow does with them.
 REFUSED_BEFORE = {
-    "BlockLSTMGrad": "reads the inputs of one step after each other without their sizes",
+    "BlockLSTMGrad": "reads past inputs that are smaller than a step",
 }
 
 #: Makes a call, and gives what TensorFlow answers: its words, or None if it takes it.

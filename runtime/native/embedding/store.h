@@ -126,7 +126,8 @@ class TableStore {
   virtual Status CheckUpdates(bool wait) = 0;
 };
 
-// A lookup of at most this many bytes uses one thread. It takes as long as to wake another one.
+// A lookup of at most this many bytes uses one thread. It takes less time than waking another
+// thread takes.
 constexpr int64_t kFewLookupBytes = 256 << 10;
 
 // Makes a store in host memory. Several threads share a lookup of more than `few_bytes` bytes.

@@ -84,7 +84,7 @@ void WeightCache::Insert(const Key& key, const void* params, const Blocks& block
   Entries made{Entry{this, key, params, blocks, bytes}}, dropped;
   Shared& shared = SharedState();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  // Another thread has inserted the entry since this call's Find.
+  // Another thread may have inserted the entry since this call's Find.
   if (FindEntry(key)) return;
   // An entry with other weights at the same address is usually stale, so it is evicted. But if
   // evicted weights are inserted again, several sets of weights use this address by turns. From
