@@ -14,7 +14,8 @@ namespace opwright::embedding::cuda {
 
 // `memory` allocates tables, the ids of batches and the scratch memory of updates. `memory` may
 // hand out freed memory that earlier work on `stream` still uses, for later work on `stream`.
-// Tables are on the device that is current when they are created. Any thread may call the store.
+// Tables are on the device that is current when they are created. Any thread may call the
+// store.
 std::unique_ptr<TableStore> MakeTableStore(cudaStream_t stream, std::shared_ptr<Memory> memory);
 
 }  // namespace opwright::embedding::cuda
