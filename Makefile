@@ -40,7 +40,7 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
 # The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
-EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or process_ends or project or wheel
+EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or notebooks or process_ends or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
 	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py
@@ -58,7 +58,12 @@ $(VENV)/.convert: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --group convert
 	@touch $@
 
-test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert ## Run what `test` leaves out or runs in part.
+# What runs the notebooks of examples/.
+$(VENV)/.notebooks: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group notebooks
+	@touch $@
+
+test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks ## Run what `test` leaves out or runs in part.
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
 
 test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.

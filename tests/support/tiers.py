@@ -50,6 +50,10 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "trains layers of other libraries against plain Keras",
         ("embedding/test_libraries.py",),
     ),
+    "notebooks": (
+        "runs the notebooks of examples/",
+        ("examples/test_notebooks.py",),
+    ),
     "process_ends": (
         "calls every op, some of which end the process",
         ("fuzz/test_ops_run.py",),
