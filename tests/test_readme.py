@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+import opwright_runtime
 from opwright import OpInputError
 from opwright.linalg import mat_mul
 from support.places import ROOT
@@ -71,6 +72,18 @@ def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in plain}
+
+
+def test_version_is_the_same_on_all_pages() -> None:
+    pages = {
+        "CHANGELOG.md": r"^## (\S+)",
+        "README.md": r"dist/opwright-\d+\.\d+\.(\S+?)-py3",
+        "docs/how-to/install.md": r"dist/opwright-\d+\.\d+\.(\S+?)-py3",
+        "docs/reference/stability.md": r"^opwright is at (\S+)\. ",
+    }
+    for page, pattern in pages.items():
+        found = re.findall(pattern, (ROOT / page).read_text("utf-8"), re.MULTILINE)
+        assert found[:1] == [opwright_runtime.__version__], page
 
 
 @pytest.mark.parametrize("page", PAGES)

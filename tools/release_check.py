@@ -78,8 +78,8 @@ def tree() -> str:
 def changelog() -> str:
     version = own_version()
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
-    if version not in headings:
-        raise FailedError(f"it has {', '.join(headings)}, and no {version}")
+    if headings[:1] != [version]:
+        raise FailedError(f"it begins with {headings[:1]}, and not with {version}")
     return version
 
 
