@@ -18,7 +18,7 @@ from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.nodes import did_you_mean, repr_short
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
-from opwright_notation.conditions import HOLDS, JOINT, MEMORY, PROPERTIES, SHARED
+from opwright_notation.conditions import HOLDS, JOINT, MEMORY, PROPERTIES, SHARED, TABLE
 from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
 from opwright_notation.syntax import ShapeError
 
@@ -195,7 +195,7 @@ class _Check:
 
     def call(self, node: ast.Call) -> Kind:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        known = (*PROPERTIES, *JOINT, HOLDS, MEMORY, *SHARED)
+        known = (*PROPERTIES, *JOINT, HOLDS, TABLE, MEMORY, *SHARED)
         if name not in known or node.keywords:
             message = f"{ast.unparse(node)!r} calls no function of: {', '.join(known)}"
             raise ShapeError(node.col_offset, message)
@@ -207,6 +207,14 @@ class _Check:
             self.dtype(node.args[0])
             for size in node.args[1:]:
                 self.expect(size, Kind.SIZE, Kind.ROW)
+            return Kind.FLAG
+        if name == TABLE:
+            if len(node.args) != 3:
+                message = f"{name} takes 3 arguments, not {len(node.args)}"
+                raise ShapeError(node.col_offset, message)
+            self.handle(node.args[0])
+            self.dtype(node.args[1])
+            self.dtype(node.args[2])
             return Kind.FLAG
         if name == HOLDS:
             for argument in node.args[:-1]:
@@ -274,7 +282,7 @@ class _Check:
     def handle(self, argument: ast.expr) -> None:
         arg = self.inputs.get(argument.id) if isinstance(argument, ast.Name) else None
         if arg is None or arg.dtype not in ("resource", "variant"):
-            message = f"'holds' is of handles, and {ast.unparse(argument)!r} is none"
+            message = f"it takes handles, and {ast.unparse(argument)!r} is none"
             raise ShapeError(argument.col_offset, message)
 
     def dtype(self, node: ast.expr) -> None:
@@ -309,12 +317,12 @@ _PYTHON: Final = {
     "spans": "are_spans",
     "results": "results_of",
     HOLDS: "are_held",
+    TABLE: "is_table",
     MEMORY: "has_room",
     "steps": "steps_of",
     "padded": "padded_of",
     "remove": "removed",
     "prod": "product_of",
-    "ceildiv": "ceildiv",
     "len": "len",
     "sum": "sum",
     "min": "min",

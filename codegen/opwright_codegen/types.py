@@ -206,27 +206,13 @@ BINDING: Final = frozenset(
 )
 #: The functions of the runtime that conditions of calls use.
 HELPERS: Final = frozenset(
-    {"all_finite", "are_held", "ceildiv", "contents_of", "dims_of", "dtype_name"}
-    | {
-        "dtype_of",
-        "elements_of",
-        "has_room",
-        "are_spans",
-        "is_batched",
-        "is_nan_free",
-        "is_permutation",
-    }
-    | {"is_rising", "last_of", "least_of", "most_of", "padded_of", "positives_of"}
-    | {
-        "product_of",
-        "products_of",
-        "rank_of",
-        "ranks_of",
-        "removed",
-        "results_of",
-        "shapes_of",
-    }
-    | {"sizes_of", "some_dtype_of", "steps_of", "tensors_of", "text_of", "value_of"}
+    {"all_finite", "are_held", "are_spans", "contents_of", "dims_of"}
+    | {"dtype_name", "dtype_of", "elements_of", "has_room", "is_batched"}
+    | {"is_nan_free", "is_permutation", "is_rising", "is_table", "last_of"}
+    | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}
+    | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}
+    | {"shapes_of", "sizes_of", "some_dtype_of", "steps_of", "tensors_of"}
+    | {"text_of", "value_of"}
 )
 
 #: The names besides types that only some files of ops import from the runtime.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from opwright_codegen import (
     annotate,
@@ -253,25 +253,29 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         converters=frozenset(
             (*call.converters(op), *call.narrowing(op), *required.helpers)
         ),
-        fast_path_args=(
-            *call.operands(op),
-            *call.fast_path_attrs(op, by_function=False),
-        ),
-        fallback_attrs=call.fallback_attrs(op, by_function=False),
-        fast_path_condition=call.fast_path_condition(op, required, by_function=False),
-        function_fast_path_condition=call.fast_path_condition(
-            op, required, by_function=True
-        ),
-        function_fast_path_args=(
-            *call.operands(op),
-            *call.fast_path_attrs(op, by_function=True),
-        ),
-        function_fallback_attrs=call.fallback_attrs(op, by_function=True),
+        **_calls(op, required),
         operands=call.tuple_of(call.operands(op)),
         native=_native(op),
         deprecated=docs.deprecation(op),
         uses_numpy=any(map(_is_array, op.options)),
     )
+
+
+def _calls(op: Op, required: requirements.Requirements) -> dict[str, Any]:
+    """How `create` and the function call the runtime."""
+    found: dict[str, Any] = {}
+    for prefix, by_function in (("", False), ("function_", True)):
+        found[f"{prefix}fast_path_args"] = (
+            *call.operands(op),
+            *call.fast_path_attrs(op, by_function=by_function),
+        )
+        found[f"{prefix}fallback_attrs"] = call.fallback_attrs(
+            op, by_function=by_function
+        )
+        found[f"{prefix}fast_path_condition"] = call.fast_path_condition(
+            op, required, by_function=by_function
+        )
+    return found
 
 
 def _choices(op: Op, options: Sequence[Field]) -> tuple[Field, ...]:

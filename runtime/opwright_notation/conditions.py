@@ -81,6 +81,8 @@ PROPERTIES: Final = {
 #: `holds(x, T)`: the variable of the handle `x` has the dtype `T`. It holds if the
 #: handle does not say which dtype that is.
 HOLDS: Final = "holds"
+#: `table(x, K, V)`: the table of the handle `x` has keys and values of these dtypes.
+TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
 #: Functions of several inputs: how many, and the kind of the result.
@@ -88,7 +90,7 @@ MEMORY: Final = "memory"
 #: shape of `x` with paddings.
 JOINT: Final = {"steps": (3, Kind.SIZE), "padded": (2, Kind.ROW)}
 #: The functions of shapes that conditions may use.
-SHARED: Final = ("len", "sum", "prod", "min", "max", "ceildiv", "remove")
+SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")
 
 
 def read(text: str) -> ast.expr:
@@ -175,12 +177,20 @@ def _name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
+def _inputs_named(call: ast.Call) -> int:
+    """How many arguments of a call are inputs."""
+    name = _name(call)
+    if name == TABLE:
+        return 1
+    return JOINT[name][0] if name in JOINT else _inputs_of(call)
+
+
 def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
     """The inputs of which a condition names a property, in the order of `inputs`."""
     found = {
         argument.id
         for call in _calls(node)
-        for argument in call.args[: JOINT.get(_name(call), (_inputs_of(call),))[0]]
+        for argument in call.args[: _inputs_named(call)]
         if isinstance(argument, ast.Name)
     }
     return [name for name in inputs if name in found]
@@ -282,6 +292,10 @@ class Condition(Evaluation):
             held = self.property("holds", node.args[0])
             wanted = self.value(node.args[1])
             return None if held is None or wanted is None else held == wanted
+        if name == TABLE:
+            assert isinstance(node.args[0], ast.Name)
+            dtypes = tuple(map(self.value, node.args[1:]))
+            return self.ask(TABLE, node.args[0].id, None, dtypes)
         if name == MEMORY:
             return self.memory(node) is None
         if name in JOINT:
@@ -316,7 +330,11 @@ class Condition(Evaluation):
 
     def memory(self, node: ast.Call) -> str | None:
         """Why there is no memory for a tensor; None if there is."""
-        dtype, *parts = map(self.value, node.args)
+        try:
+            dtype, *parts = map(self.value, node.args)
+        except MisfitError:
+            # TensorFlow refuses sizes that contradict each other.
+            return None
         sizes: list[int] = []
         for part in parts:
             for size in _row(part):

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from opwright_notation.conditions import HOLDS, MEMORY, Condition
+from opwright_notation.conditions import HOLDS, MEMORY, TABLE, Condition
 from opwright_notation.sizes import MisfitError, count
 from opwright_notation.syntax import named_parts, names_in
 
@@ -55,6 +55,7 @@ _FLIPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
 #: What came and what is allowed, for properties that hold or do not.
 _PREDICATES: Final = {
     "finite": ("has inf or nan", "it must be finite"),
+    TABLE: ("has keys or values of other dtypes", "they must be {1} and {2}"),
     "nan_free": ("has nan", "no element may be nan"),
     "spans": (
         "has a start or end out of range",
@@ -129,6 +130,7 @@ class _Words:
                 must += f" ({self.text(node.args[1])})"
             return Refusal(argument, label, held, f"{label} {has}", must)
         has, must = _PREDICATES[name]
+        must = must.format(*map(self.shown, node.args)) if name == TABLE else must
         return Refusal(argument, label, None, f"{label} {has}", must)
 
     def compared(self, node: ast.Compare) -> Refusal:
@@ -176,6 +178,9 @@ class _Words:
                 if name in ("least", "most"):
                     has = f"{label} contains {found}"
                     return argument, has, "each element must be"
+                if name == "last":
+                    has = f"{label} ends with {found}"
+                    return argument, has, "its last element must be"
                 if name == "value":
                     return argument, f"{label} is {found}", "it must be"
             case ast.Subscript(value=ast.Call(args=[ast.Name(id=argument)])):

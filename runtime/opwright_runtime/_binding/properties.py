@@ -281,6 +281,22 @@ def held_in(data: Any) -> str | None:
     return _NAMES[held[0].dtype] if held else None
 
 
+def is_table(handle: Any, keys: str, values: str) -> bool:
+    """Whether a table has keys and values of these dtypes, as far as it says.
+
+    A handle does not say it. A lookup of no key does nothing but compare the dtypes.
+    """
+    none = tf.zeros([0], keys)
+    default = tf.zeros([], values)
+    try:
+        tf.raw_ops.LookupTableFindV2(
+            table_handle=handle, keys=none, default_value=default
+        )
+    except tf.errors.OpError as error:
+        return "Signature mismatch" not in str(error)
+    return True
+
+
 def dtype_of(*values: Any) -> str:
     """The dtype that inputs of one dtype have: that of the first tensor."""
     for value in values:
@@ -345,10 +361,6 @@ def tensors_of(values: Any) -> Sequence[Any]:
 
 def product_of(sizes: Sequence[int]) -> int:
     return math.prod(sizes)
-
-
-def ceildiv(one: int, other: int) -> int:
-    return -(-one // other)
 
 
 def has_room(dtype: object, *sizes: Any) -> bool:

@@ -40,6 +40,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
     "holds": properties.held_by,
+    "table": properties.is_table,
 }
 
 _JOINT: dict[str, Callable[..., object]] = {
@@ -169,6 +170,8 @@ def _static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
         return properties.held_in(handle_data(tensor))
     if name == "dtype":
         return tensor.dtype.name
+    if name == "table":
+        return None
     shape = tensor.shape
     if name == "rank":
         return shape.rank

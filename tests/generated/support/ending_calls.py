@@ -15,7 +15,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -67,6 +66,8 @@ FractionalMaxPoolGrad | row_pooling_sequence | np.int64([-2**63, -2**63])
 FusedPadConv2D | input | np.float32(1.0)
 HistogramFixedWidth | value_range | np.float64([-np.inf, 5.0])
 IRFFT | fft_length | np.int32([0])
+LookupTableExportV2 | Tvalues | tf.float32
+RFFT | fft_length | np.int32([0])
 LRNGrad | output_image | np.float32([[[0.4]]])
 LSTMBlockCell | w | np.float32([1.0, 1.0])
 LSTMBlockCellGrad | cs | np.float32([1.9])
@@ -302,5 +303,4 @@ def _names() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
     main()

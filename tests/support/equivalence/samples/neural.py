@@ -146,7 +146,9 @@ SAMPLES.add(
     "MaxPoolGradWithArgmax",
     IMAGE,
     SMALL,
-    integers(2, 3, 3, 3, high=36, dtype=np.int64),
+    # Each image has indices of its own.
+    integers(2, 3, 3, 3, high=36, dtype=np.int64)
+    + np.int64([0, 6 * 6 * 3]).reshape(2, 1, 1, 1),
     **POOL,
     include_batch_in_index=True,
 )
