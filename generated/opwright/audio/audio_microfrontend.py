@@ -98,11 +98,12 @@ class AudioMicrofrontend(TensorOp[OutType]):
     OP_NAME = "AudioMicrofrontend"
     REQUIRES = (
         "1000 <= sample_rate * window_step <= sample_rate * window_size < 2**31",
-        "num_channels >= 1",
+        "num_channels >= 0",
         "frame_stride >= 1",
         "out_scale != 0",
         "left_context >= 0 and right_context >= 0",
-        "0 <= lower_band_limit < upper_band_limit <= sample_rate",
+        "0 <= lower_band_limit <= sample_rate",
+        "not upper_band_limit > sample_rate",
         'memory("int64", elements(audio), num_channels, left_context + right_context + 1)',
     )
     SHAPES = {
@@ -399,12 +400,12 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
-                window_step <= sample_rate * window_size < 2**31`, `num_channels >= 1`,
+                window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
                 `frame_stride >= 1`, `out_scale != 0`,
                 `left_context >= 0 and right_context >= 0`,
-                `0 <= lower_band_limit < upper_band_limit <= sample_rate`,
-                `memory("int64", elements(audio), num_channels, left_context +
-                right_context + 1)`.
+                `0 <= lower_band_limit <= sample_rate`,
+                `not upper_band_limit > sample_rate`, `memory("int64", elements(audio),
+                num_channels, left_context + right_context + 1)`.
 
         Example:
             >>> time = np.arange(800) / 16000
@@ -541,12 +542,13 @@ def _holds(
     try:
         return (
             1000 <= sample_rate * window_step <= sample_rate * window_size < 2147483648
-            and num_channels >= 1
+            and num_channels >= 0
             and frame_stride >= 1
             and out_scale != 0
             and left_context >= 0
             and right_context >= 0
-            and 0 <= lower_band_limit < upper_band_limit <= sample_rate
+            and 0 <= lower_band_limit <= sample_rate
+            and not upper_band_limit > sample_rate
             and has_room(
                 "int64",
                 elements_of(audio),
@@ -708,11 +710,12 @@ def audio_microfrontend(
 
     Raises:
         OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
-            window_step <= sample_rate * window_size < 2**31`, `num_channels >= 1`,
+            window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
             `frame_stride >= 1`, `out_scale != 0`,
             `left_context >= 0 and right_context >= 0`,
-            `0 <= lower_band_limit < upper_band_limit <= sample_rate`, `memory("int64",
-            elements(audio), num_channels, left_context + right_context + 1)`.
+            `0 <= lower_band_limit <= sample_rate`,
+            `not upper_band_limit > sample_rate`, `memory("int64", elements(audio),
+            num_channels, left_context + right_context + 1)`.
 
     Example:
         >>> time = np.arange(800) / 16000

@@ -22,7 +22,6 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
-    results_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,8 +93,6 @@ class If(Op):
     OP_NAME = "If"
     REQUIRES = (
         'rank(cond) > 0 or Tcond in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64", "string")',
-        "results(then_branch) == len(Tout)",
-        "results(else_branch) == len(Tout)",
     )
     SHAPES = {
         "cond": "(...,)",
@@ -186,8 +183,7 @@ class If(Op):
         Raises:
             OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond
                 in ("bool", "int32", "int64", "int16", "int8", "uint8", "float32",
-                "float64", "string")`, `results(then_branch) == len(Tout)`,
-                `results(else_branch) == len(Tout)`.
+                "float64", "string")`.
 
         Example:
             >>> spec = tf.TensorSpec([2], tf.float32)
@@ -202,11 +198,7 @@ class If(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(cond, Tout, then_branch, else_branch)
-            ):
+            if scope.eager and not graphs.stack and _holds(cond):
                 op.output = execute(
                     context[CURRENT],
                     "If",
@@ -242,29 +234,19 @@ DEFAULTS = If.Options()
 MERGE = If.Options.merge
 
 
-def _holds(
-    cond: object, Tout: Sequence[object], then_branch: object, else_branch: object
-) -> bool:
+def _holds(cond: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            (
-                rank_of(cond) > 0
-                or dtype_of(cond)
-                in (
-                    "bool",
-                    "int32",
-                    "int64",
-                    "int16",
-                    "int8",
-                    "uint8",
-                    "float32",
-                    "float64",
-                    "string",
-                )
-            )
-            and results_of(then_branch) == len(Tout)
-            and results_of(else_branch) == len(Tout)
+        return rank_of(cond) > 0 or dtype_of(cond) in (
+            "bool",
+            "int32",
+            "int64",
+            "int16",
+            "int8",
+            "uint8",
+            "float32",
+            "float64",
+            "string",
         )
     except Exception:
         return False
@@ -322,8 +304,7 @@ def if_(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(cond) > 0 or Tcond in
             ("bool", "int32", "int64", "int16", "int8", "uint8", "float32", "float64",
-            "string")`, `results(then_branch) == len(Tout)`,
-            `results(else_branch) == len(Tout)`.
+            "string")`.
 
     Example:
         >>> spec = tf.TensorSpec([2], tf.float32)
@@ -337,11 +318,7 @@ def if_(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(cond, Tout, then_branch, else_branch)
-        ):
+        if context[EAGER] and not graphs.stack and _holds(cond):
             _result = execute(
                 context[CURRENT],
                 "If",

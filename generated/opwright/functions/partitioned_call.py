@@ -19,7 +19,6 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
-    results_of,
 )
 from typing_extensions import Never
 
@@ -79,7 +78,6 @@ class PartitionedCall(Op):
     """
 
     OP_NAME = "PartitionedCall"
-    REQUIRES = ("results(f) == len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -174,8 +172,7 @@ class PartitionedCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `results(f) == len(Tout)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -190,7 +187,7 @@ class PartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(Tout, f):
+            if scope.eager and not graphs.stack:
                 op.output = execute(
                     context[CURRENT],
                     "PartitionedCall",
@@ -226,14 +223,6 @@ class PartitionedCall(Op):
 
 DEFAULTS = PartitionedCall.Options()
 MERGE = PartitionedCall.Options.merge
-
-
-def _holds(Tout: Sequence[object], f: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return results_of(f) == len(Tout)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -282,7 +271,7 @@ def partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `results(f) == len(Tout)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -296,7 +285,7 @@ def partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(Tout, f):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "PartitionedCall",

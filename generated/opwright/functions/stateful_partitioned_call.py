@@ -81,7 +81,7 @@ class StatefulPartitionedCall(Op):
     """
 
     OP_NAME = "StatefulPartitionedCall"
-    REQUIRES = ("results(f) == len(Tout)",)
+    REQUIRES = ("results(f) <= len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -177,7 +177,7 @@ class StatefulPartitionedCall(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `results(f) == len(Tout)`.
+                `results(f) <= len(Tout)`.
 
         Example:
             >>> counter = tf.Variable(0)
@@ -234,7 +234,7 @@ MERGE = StatefulPartitionedCall.Options.merge
 def _holds(Tout: Sequence[object], f: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return results_of(f) == len(Tout)
+        return results_of(f) <= len(Tout)
     except Exception:
         return False
 
@@ -284,7 +284,7 @@ def stateful_partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `results(f) == len(Tout)`.
+        OpError: the op refuses an argument. The call needs `results(f) <= len(Tout)`.
 
     Example:
         >>> counter = tf.Variable(0)

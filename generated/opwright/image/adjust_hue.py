@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    is_nan_free,
     new,
     value_of,
 )
@@ -69,7 +70,7 @@ class AdjustHue(TensorOp[T]):
     OP_NAME = "AdjustHue"
     REQUIRES = (
         "elements(delta) == 1",
-        "-1e6 <= value(delta) <= 1e6",
+        "-1e6 <= value(delta) <= 1e6 or not nan_free(delta)",
     )
     SHAPES = {
         "images": "(*batch, h, w, 3)",
@@ -114,7 +115,7 @@ class AdjustHue(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
-                `-1e6 <= value(delta) <= 1e6`.
+                `-1e6 <= value(delta) <= 1e6 or not nan_free(delta)`.
 
         Example:
             >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
@@ -137,7 +138,9 @@ class AdjustHue(TensorOp[T]):
 def _holds(delta: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(delta) == 1 and -1000000.0 <= value_of(delta) <= 1000000.0
+        return elements_of(delta) == 1 and (
+            -1000000.0 <= value_of(delta) <= 1000000.0 or not is_nan_free(delta)
+        )
     except Exception:
         return False
 
@@ -171,7 +174,7 @@ def adjust_hue(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
-            `-1e6 <= value(delta) <= 1e6`.
+            `-1e6 <= value(delta) <= 1e6 or not nan_free(delta)`.
 
     Example:
         >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)

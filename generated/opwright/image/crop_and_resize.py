@@ -24,6 +24,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    least_of,
+    most_of,
     new,
     sizes_of,
 )
@@ -98,6 +100,7 @@ class CropAndResize(TensorOp[TFloat32]):
 
     OP_NAME = "CropAndResize"
     REQUIRES = (
+        "-1e28 <= least(boxes) and most(boxes) <= 1e28",
         'memory("float32", elements(box_ind), contents(crop_size), shape(image)[3:])',
     )
     SHAPES = {
@@ -193,7 +196,8 @@ class CropAndResize(TensorOp[TFloat32]):
             crops: float32, `n crop_size[0] crop_size[1] c`. One crop for each box.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `memory("float32",
+            OpError: the op refuses an argument. The call needs
+                `-1e28 <= least(boxes) and most(boxes) <= 1e28`, `memory("float32",
                 elements(box_ind), contents(crop_size), shape(image)[3:])`.
 
         Example:
@@ -223,7 +227,7 @@ class CropAndResize(TensorOp[TFloat32]):
                     and -2147483648 <= crop_size <= 2147483647
                     or fits(TInt32, crop_size)
                 )
-                and _holds(image, box_ind, crop_size)
+                and _holds(image, boxes, box_ind, crop_size)
             ):
                 op.crops = execute(
                     context[CURRENT],
@@ -253,11 +257,18 @@ DEFAULTS = CropAndResize.Options()
 MERGE = CropAndResize.Options.merge
 
 
-def _holds(image: object, box_ind: object, crop_size: object) -> bool:
+def _holds(image: object, boxes: object, box_ind: object, crop_size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            "float32", elements_of(box_ind), contents_of(crop_size), sizes_of(image)[3:]
+        return (
+            -1e28 <= least_of(boxes)
+            and most_of(boxes) <= 1e28
+            and has_room(
+                "float32",
+                elements_of(box_ind),
+                contents_of(crop_size),
+                sizes_of(image)[3:],
+            )
         )
     except Exception:
         return False
@@ -311,7 +322,8 @@ def crop_and_resize(
         crops: float32, `n crop_size[0] crop_size[1] c`. One crop for each box.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `memory("float32",
+        OpError: the op refuses an argument. The call needs
+            `-1e28 <= least(boxes) and most(boxes) <= 1e28`, `memory("float32",
             elements(box_ind), contents(crop_size), shape(image)[3:])`.
 
     Example:
@@ -340,7 +352,7 @@ def crop_and_resize(
                 and -2147483648 <= crop_size <= 2147483647
                 or fits(TInt32, crop_size)
             )
-            and _holds(image, box_ind, crop_size)
+            and _holds(image, boxes, box_ind, crop_size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,8 +15,10 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
+    is_table,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -83,6 +85,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     """
 
     OP_NAME = "LookupTableExportV2"
+    REQUIRES = ("table(table_handle, Tkeys, Tvalues)",)
     SHAPES = {
         "table_handle": "()",
         "keys": "(_entries, ...)",
@@ -132,7 +135,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
             values: `Tvalues`, `_entries ...`. The value of each of them.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `table(table_handle, Tkeys, Tvalues)`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -146,7 +150,11 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         op: LookupTableExportV2[Ukeys, Uvalues] = new(LookupTableExportV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(table_handle, Tkeys, Tvalues)
+            ):
                 op.keys, op.values = execute(
                     context[CURRENT],
                     "LookupTableExportV2",
@@ -166,6 +174,14 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
             {"Tkeys": Tkeys, "Tvalues": Tvalues},
             fast_path_error,
         )
+
+
+def _holds(table_handle: object, Tkeys: object, Tvalues: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_table(table_handle, dtype_name(Tkeys), dtype_name(Tvalues))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +217,8 @@ def lookup_table_export_v2(
         values: `Tvalues`, `_entries ...`. The value of each of them.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `table(table_handle, Tkeys, Tvalues)`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -215,7 +232,7 @@ def lookup_table_export_v2(
     fast_path_error = None
     _result: LookupTableExportV2Outputs[Ukeys, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle, Tkeys, Tvalues):
             _result = LookupTableExportV2Outputs._make(
                 execute(
                     context[CURRENT],

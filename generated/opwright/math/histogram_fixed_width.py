@@ -18,7 +18,6 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
-    all_finite,
     as_dtype,
     context,
     datatype_enum,
@@ -29,6 +28,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    least_of,
     new,
     value_of,
 )
@@ -91,7 +91,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
 
     OP_NAME = "HistogramFixedWidth"
     REQUIRES = (
-        "finite(value_range)",
+        "least(value_range) >= -1.7e308",
         "memory(dtype, value(nbins))",
     )
     SHAPES = {
@@ -166,8 +166,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
             out: `dtype`, `nbins`. How many elements fell into each bin.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `finite(value_range)`,
-                `memory(dtype, value(nbins))`.
+            OpError: the op refuses an argument. The call needs
+                `least(value_range) >= -1.7e308`, `memory(dtype, value(nbins))`.
 
         Example:
             >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])
@@ -225,7 +225,9 @@ class HistogramFixedWidth(TensorOp[Dtype]):
 def _holds(value_range: object, nbins: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all_finite(value_range) and has_room(dtype_name(dtype), value_of(nbins))
+        return least_of(value_range) >= -1.7e308 and has_room(
+            dtype_name(dtype), value_of(nbins)
+        )
     except Exception:
         return False
 
@@ -288,8 +290,8 @@ def histogram_fixed_width(
         out: `dtype`, `nbins`. How many elements fell into each bin.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `finite(value_range)`,
-            `memory(dtype, value(nbins))`.
+        OpError: the op refuses an argument. The call needs
+            `least(value_range) >= -1.7e308`, `memory(dtype, value(nbins))`.
 
     Example:
         >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])

@@ -83,7 +83,6 @@ class AvgPoolGrad(TensorOp[T]):
     OP_NAME = "AvgPoolGrad"
     REQUIRES = (
         "len(ksize) == 4",
-        "len(strides) == 4",
         "elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1",
         "rank(grad) == 4",
         "memory(T, contents(orig_input_shape))",
@@ -179,9 +178,8 @@ class AvgPoolGrad(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
-                `len(strides) == 4`, `elements(orig_input_shape) == 4 and
-                rank(orig_input_shape) == 1`, `rank(grad) == 4`,
-                `memory(T, contents(orig_input_shape))`.
+                `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
+                `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`.
 
         Example:
             >>> gradient = avg_pool_grad(
@@ -206,7 +204,7 @@ class AvgPoolGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
-                and _holds(orig_input_shape, grad, ksize, strides)
+                and _holds(orig_input_shape, grad, ksize)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -243,14 +241,11 @@ DEFAULTS = AvgPoolGrad.Options()
 MERGE = AvgPoolGrad.Options.merge
 
 
-def _holds(
-    orig_input_shape: object, grad: object, ksize: Sequence[int], strides: Sequence[int]
-) -> bool:
+def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             len(ksize) == 4
-            and len(strides) == 4
             and elements_of(orig_input_shape) == 4
             and rank_of(orig_input_shape) == 1
             and rank_of(grad) == 4
@@ -311,9 +306,8 @@ def avg_pool_grad(
 
     Raises:
         OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
-            `len(strides) == 4`, `elements(orig_input_shape) == 4 and
-            rank(orig_input_shape) == 1`, `rank(grad) == 4`,
-            `memory(T, contents(orig_input_shape))`.
+            `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
+            `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`.
 
     Example:
         >>> gradient = avg_pool_grad(
@@ -337,7 +331,7 @@ def avg_pool_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
-            and _holds(orig_input_shape, grad, ksize, strides)
+            and _holds(orig_input_shape, grad, ksize)
         ):
             _result = execute(
                 context[CURRENT],

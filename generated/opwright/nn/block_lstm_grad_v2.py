@@ -122,7 +122,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
         "elements(seq_len_max) == 1",
         "0 <= value(seq_len_max) <= shape(x)[0]",
         "rank(i) == 3",
-        "shape(i)[:2] == shape(x)[:2]",
+        "value(seq_len_max) <= shape(i)[0]",
         "shape(cs_prev, h_prev) == shape(i)[1:]",
         "shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)",
     )
@@ -260,7 +260,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
             OpError: the op refuses an argument. The call needs `rank(x) == 3`,
                 `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
                 `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
-                `rank(i) == 3`, `shape(i)[:2] == shape(x)[:2]`,
+                `rank(i) == 3`, `value(seq_len_max) <= shape(i)[0]`,
                 `shape(cs_prev, h_prev) == shape(i)[1:]`,
                 `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
 
@@ -407,7 +407,7 @@ def _holds(
             and elements_of(seq_len_max) == 1
             and 0 <= value_of(seq_len_max) <= sizes_of(x)[0]
             and rank_of(i) == 3
-            and sizes_of(i)[:2] == sizes_of(x)[:2]
+            and value_of(seq_len_max) <= sizes_of(i)[0]
             and sizes_of(cs_prev) == sizes_of(i)[1:]
             and sizes_of(h_prev) == sizes_of(i)[1:]
             and sizes_of(cs) == sizes_of(i)
@@ -500,7 +500,7 @@ def block_lstm_grad_v2(
         OpError: the op refuses an argument. The call needs `rank(x) == 3`,
             `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
             `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
-            `rank(i) == 3`, `shape(i)[:2] == shape(x)[:2]`,
+            `rank(i) == 3`, `value(seq_len_max) <= shape(i)[0]`,
             `shape(cs_prev, h_prev) == shape(i)[1:]`,
             `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
 

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -102,6 +103,7 @@ class Conv2D(TensorOp[T]):
     OP_NAME = "Conv2D"
     REQUIRES = (
         "rank(input, filter) == 4",
+        'len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)',
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
     )
     SHAPES = {
@@ -243,7 +245,8 @@ class Conv2D(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(input, filter) == 4`, `least(strides, dilations) >= -2**31 and
+                `rank(input, filter) == 4`, `len(explicit_paddings) == (8 if padding ==
+                "EXPLICIT" else 0)`, `least(strides, dilations) >= -2**31 and
                 most(strides, dilations) < 2**31`.
 
         Example:
@@ -277,7 +280,14 @@ class Conv2D(TensorOp[T]):
                     )
                     or fit_pair(None, input, filter)
                 )
-                and _holds(input, filter, strides, opts.dilations)
+                and _holds(
+                    input,
+                    filter,
+                    strides,
+                    padding,
+                    opts.explicit_paddings,
+                    opts.dilations,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -321,13 +331,19 @@ MERGE = Conv2D.Options.merge
 
 
 def _holds(
-    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+    input: object,
+    filter: object,
+    strides: Sequence[int],
+    padding: object,
+    explicit_paddings: Sequence[int],
+    dilations: Sequence[int],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             rank_of(input) == 4
             and rank_of(filter) == 4
+            and len(explicit_paddings) == (8 if text_of(padding) == "EXPLICIT" else 0)
             and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
@@ -404,6 +420,7 @@ def conv2d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)`,
             `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
@@ -436,7 +453,7 @@ def conv2d(
                 )
                 or fit_pair(None, input, filter)
             )
-            and _holds(input, filter, strides, dilations)
+            and _holds(input, filter, strides, padding, explicit_paddings, dilations)
         ):
             _result = execute(
                 context[CURRENT],

@@ -104,7 +104,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
     OP_NAME = "Conv3DBackpropInputV2"
     REQUIRES = (
         "rank(input_sizes) == 1",
-        "elements(input_sizes) in (3, 5)",
+        "elements(input_sizes) == 5",
         "least(input_sizes) >= 0",
         "rank(filter, out_backprop) == 5",
         "len(strides) == 5",
@@ -219,7 +219,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(input_sizes) == 1`, `elements(input_sizes) in (3, 5)`,
+                `rank(input_sizes) == 1`, `elements(input_sizes) == 5`,
                 `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 5`,
                 `len(strides) == 5`, `len(dilations) == 5`,
                 `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
@@ -298,7 +298,7 @@ def _holds(
     try:
         return (
             rank_of(input_sizes) == 1
-            and elements_of(input_sizes) in (3, 5)
+            and elements_of(input_sizes) == 5
             and least_of(input_sizes) >= 0
             and rank_of(filter) == 5
             and rank_of(out_backprop) == 5
@@ -374,7 +374,7 @@ def conv3d_backprop_input_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input_sizes) == 1`,
-            `elements(input_sizes) in (3, 5)`, `least(input_sizes) >= 0`,
+            `elements(input_sizes) == 5`, `least(input_sizes) >= 0`,
             `rank(filter, out_backprop) == 5`, `len(strides) == 5`,
             `len(dilations) == 5`, `memory(T, contents(input_sizes))`, `least(strides,
             dilations) >= -2**31 and most(strides, dilations) < 2**31`.

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,6 +94,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
     OP_NAME = "DepthwiseConv2dNative"
     REQUIRES = (
         "rank(input, filter) == 4",
+        'len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)',
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
     )
     SHAPES = {
@@ -215,7 +217,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(input, filter) == 4`, `least(strides, dilations) >= -2**31 and
+                `rank(input, filter) == 4`, `len(explicit_paddings) == (8 if padding ==
+                "EXPLICIT" else 0)`, `least(strides, dilations) >= -2**31 and
                 most(strides, dilations) < 2**31`.
 
         Example:
@@ -234,7 +237,14 @@ class DepthwiseConv2dNative(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and _holds(input, filter, strides, opts.dilations)
+                and _holds(
+                    input,
+                    filter,
+                    strides,
+                    padding,
+                    opts.explicit_paddings,
+                    opts.dilations,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -275,13 +285,19 @@ MERGE = DepthwiseConv2dNative.Options.merge
 
 
 def _holds(
-    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+    input: object,
+    filter: object,
+    strides: Sequence[int],
+    padding: object,
+    explicit_paddings: Sequence[int],
+    dilations: Sequence[int],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             rank_of(input) == 4
             and rank_of(filter) == 4
+            and len(explicit_paddings) == (8 if text_of(padding) == "EXPLICIT" else 0)
             and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
@@ -352,6 +368,7 @@ def depthwise_conv2d_native(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)`,
             `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
@@ -369,7 +386,7 @@ def depthwise_conv2d_native(
         if (
             context[EAGER]
             and not graphs.stack
-            and _holds(input, filter, strides, dilations)
+            and _holds(input, filter, strides, padding, explicit_paddings, dilations)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,12 +13,9 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
-    elements_of,
     execute,
     graphs,
-    most_of,
     new,
-    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,7 +59,6 @@ class LogSoftmax(TensorOp[T]):
     """
 
     OP_NAME = "LogSoftmax"
-    REQUIRES = ("elements(logits) > 0 or most(shape(logits)) < 2**31",)
     SHAPES = {
         "logits": "where((*x,), len(x) >= 1)",
         "logsoftmax": "(*x,)",
@@ -101,8 +97,7 @@ class LogSoftmax(TensorOp[T]):
             logsoftmax: `T`, `*x`. Logarithms of the probabilities, none above 0.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(logits) > 0 or most(shape(logits)) < 2**31`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> log_softmax([[0.0, 0.0], [0.0, 1000.0]]).numpy()
@@ -114,20 +109,12 @@ class LogSoftmax(TensorOp[T]):
         op: LogSoftmax[U] = new(LogSoftmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(logits):
+            if scope.eager and not graphs.stack:
                 op.logsoftmax = execute(context[CURRENT], "LogSoftmax", None, logits)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (logits,), {}, fast_path_error)
-
-
-def _holds(logits: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return elements_of(logits) > 0 or most_of(sizes_of(logits)) < 2147483648
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -156,8 +143,7 @@ def log_softmax(
         logsoftmax: `T`, `*x`. Logarithms of the probabilities, none above 0.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(logits) > 0 or most(shape(logits)) < 2**31`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> log_softmax([[0.0, 0.0], [0.0, 1000.0]]).numpy()
@@ -169,7 +155,7 @@ def log_softmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(logits):
+        if context[EAGER] and not graphs.stack:
             _result = execute(context[CURRENT], "LogSoftmax", name, logits)
             return _result
     except Exception as error:

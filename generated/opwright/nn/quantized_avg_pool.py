@@ -93,7 +93,7 @@ class QuantizedAvgPool(Op, Generic[T]):
     REQUIRES = (
         "elements(input) > 0 or most(shape(input)) < 2**31",
         "len(ksize) == 4",
-        "len(strides) == 4",
+        "len(strides) >= 4",
         "elements(min_input, max_input) == 1",
     )
     SHAPES = {
@@ -164,7 +164,7 @@ class QuantizedAvgPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-                `len(strides) == 4`, `elements(min_input, max_input) == 1`.
+                `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -220,7 +220,7 @@ def _holds(
         return (
             (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
             and len(ksize) == 4
-            and len(strides) == 4
+            and len(strides) >= 4
             and elements_of(min_input) == 1
             and elements_of(max_input) == 1
         )
@@ -277,7 +277,7 @@ def quantized_avg_pool(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-            `len(strides) == 4`, `elements(min_input, max_input) == 1`.
+            `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)

@@ -21,8 +21,10 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    most_of,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -101,7 +103,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     OP_NAME = "QuantizedInstanceNorm"
     REQUIRES = (
         "rank(x) == 4",
-        "elements(x) > 0",
+        "elements(x) > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31",
         "elements(x_min, x_max) == 1",
     )
     SHAPES = {
@@ -237,7 +239,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(x) == 4`,
-                `elements(x) > 0`, `elements(x_min, x_max) == 1`.
+                `elements(x) > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31`,
+                `elements(x_min, x_max) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)
@@ -296,7 +299,10 @@ def _holds(x: object, x_min: object, x_max: object) -> bool:
     try:
         return (
             rank_of(x) == 4
-            and elements_of(x) > 0
+            and (
+                elements_of(x) > 0
+                or (sizes_of(x)[0] == 0 and most_of(sizes_of(x)) < 2147483648)
+            )
             and elements_of(x_min) == 1
             and elements_of(x_max) == 1
         )
@@ -355,8 +361,9 @@ def quantized_instance_norm(
         y_max: float32, `scalar`. The number that the highest integer of `y` stands for.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(x) == 4`,
-            `elements(x) > 0`, `elements(x_min, x_max) == 1`.
+        OpError: the op refuses an argument. The call needs `rank(x) == 4`, `elements(x)
+            > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31`,
+            `elements(x_min, x_max) == 1`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)

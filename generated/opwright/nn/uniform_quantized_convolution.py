@@ -29,7 +29,9 @@ from opwright_runtime.gencode import (
     fit_pair,
     fits,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -127,7 +129,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolution"
-    REQUIRES = ("elements(rhs) > 0",)
+    REQUIRES = ("elements(rhs) > 0 or most(shape(rhs)) < 2**31",)
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -358,7 +360,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                 "" else _ _ dims(len(x))`. The outcome, as integers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
+            OpError: the op refuses an argument. The call needs
+                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
 
         Example:
             >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -507,7 +510,7 @@ MERGE = UniformQuantizedConvolution.Options.merge
 def _holds(rhs: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(rhs) > 0
+        return elements_of(rhs) > 0 or most_of(sizes_of(rhs)) < 2147483648
     except Exception:
         return False
 
@@ -620,7 +623,8 @@ def uniform_quantized_convolution(
             else _ _ dims(len(x))`. The outcome, as integers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
+        OpError: the op refuses an argument. The call needs
+            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
 
     Example:
         >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))

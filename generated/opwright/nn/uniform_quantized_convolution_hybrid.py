@@ -25,7 +25,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -112,7 +114,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolutionHybrid"
-    REQUIRES = ("elements(rhs) > 0",)
+    REQUIRES = ("elements(rhs) > 0 or most(shape(rhs)) < 2**31",)
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -296,7 +298,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                 "" else _ _ dims(len(x))`. The outcome, as floats.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
+            OpError: the op refuses an argument. The call needs
+                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
 
         Example:
             >>> lhs = np.float32([[[1, 2, 3]]])
@@ -390,7 +393,7 @@ MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 def _holds(rhs: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(rhs) > 0
+        return elements_of(rhs) > 0 or most_of(sizes_of(rhs)) < 2147483648
     except Exception:
         return False
 
@@ -475,7 +478,8 @@ def uniform_quantized_convolution_hybrid(
             else _ _ dims(len(x))`. The outcome, as floats.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(rhs) > 0`.
+        OpError: the op refuses an argument. The call needs
+            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
 
     Example:
         >>> lhs = np.float32([[[1, 2, 3]]])

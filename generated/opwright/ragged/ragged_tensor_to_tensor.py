@@ -111,9 +111,8 @@ class RaggedTensorToTensor(TensorOp[T]):
 
     OP_NAME = "RaggedTensorToTensor"
     REQUIRES = (
-        "least(row_partition_tensors) >= 0",
         "rising(row_partition_tensors)",
-        'memory("int64", 4, most(row_partition_tensors))',
+        'memory("int64", 4, most(row_partition_tensors) - least(row_partition_tensors))',
         "memory(T, contents(shape))",
     )
     SHAPES = {
@@ -184,8 +183,8 @@ class RaggedTensorToTensor(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `least(row_partition_tensors) >= 0`, `rising(row_partition_tensors)`,
-                `memory("int64", 4, most(row_partition_tensors))`,
+                `rising(row_partition_tensors)`, `memory("int64", 4,
+                most(row_partition_tensors) - least(row_partition_tensors))`,
                 `memory(T, contents(shape))`.
 
         Example:
@@ -250,15 +249,15 @@ def _holds(
     try:
         return (
             all(
-                least_of(_row_partition_tensors) >= 0
-                for _row_partition_tensors in tensors_of(row_partition_tensors)
-            )
-            and all(
                 is_rising(_row_partition_tensors)
                 for _row_partition_tensors in tensors_of(row_partition_tensors)
             )
             and all(
-                has_room("int64", 4, most_of(_row_partition_tensors))
+                has_room(
+                    "int64",
+                    4,
+                    most_of(_row_partition_tensors) - least_of(_row_partition_tensors),
+                )
                 for _row_partition_tensors in tensors_of(row_partition_tensors)
             )
             and has_room(some_dtype_of(values, default_value), contents_of(shape))
@@ -318,8 +317,8 @@ def ragged_tensor_to_tensor(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `least(row_partition_tensors) >= 0`, `rising(row_partition_tensors)`,
-            `memory("int64", 4, most(row_partition_tensors))`,
+            `rising(row_partition_tensors)`, `memory("int64", 4,
+            most(row_partition_tensors) - least(row_partition_tensors))`,
             `memory(T, contents(shape))`.
 
     Example:

@@ -12,7 +12,6 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
-    all_finite,
     contents_of,
     context,
     default,
@@ -21,6 +20,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     has_room,
+    is_nan_free,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -84,7 +85,8 @@ class RandomPoisson(TensorOp[Dtype]):
 
     OP_NAME = "RandomPoisson"
     REQUIRES = (
-        "finite(rate)",
+        "nan_free(rate)",
+        "most(rate) <= 1e18",
         "memory(dtype, contents(shape), elements(rate))",
     )
     SHAPES = {
@@ -167,8 +169,8 @@ class RandomPoisson(TensorOp[Dtype]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `finite(rate)`,
-                `memory(dtype, contents(shape), elements(rate))`.
+            OpError: the op refuses an argument. The call needs `nan_free(rate)`,
+                `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = opwright.random.random_poisson_v2(
@@ -212,8 +214,10 @@ MERGE = RandomPoisson.Options.merge
 def _holds(shape: object, rate: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all_finite(rate) and has_room(
-            some_dtype_of(rate), contents_of(shape), elements_of(rate)
+        return (
+            is_nan_free(rate)
+            and most_of(rate) <= 1e18
+            and has_room(some_dtype_of(rate), contents_of(shape), elements_of(rate))
         )
     except Exception:
         return False
@@ -257,8 +261,8 @@ def random_poisson(
             ones.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `finite(rate)`,
-            `memory(dtype, contents(shape), elements(rate))`.
+        OpError: the op refuses an argument. The call needs `nan_free(rate)`,
+            `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = opwright.random.random_poisson_v2(

@@ -14,7 +14,6 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
-    all_finite,
     as_dtype,
     contents_of,
     context,
@@ -25,6 +24,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     has_room,
+    is_nan_free,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -101,7 +102,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
     OP_NAME = "RandomPoissonV2"
     REQUIRES = (
-        "finite(rate)",
+        "nan_free(rate)",
+        "most(rate) <= 1e18",
         "memory(dtype, contents(shape), elements(rate))",
     )
     SHAPES = {
@@ -208,8 +210,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `finite(rate)`,
-                `memory(dtype, contents(shape), elements(rate))`.
+            OpError: the op refuses an argument. The call needs `nan_free(rate)`,
+                `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)
@@ -256,8 +258,10 @@ MERGE = RandomPoissonV2.Options.merge
 def _holds(shape: object, rate: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all_finite(rate) and has_room(
-            dtype_name(dtype), contents_of(shape), elements_of(rate)
+        return (
+            is_nan_free(rate)
+            and most_of(rate) <= 1e18
+            and has_room(dtype_name(dtype), contents_of(shape), elements_of(rate))
         )
     except Exception:
         return False
@@ -330,8 +334,8 @@ def random_poisson_v2(
             ones.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `finite(rate)`,
-            `memory(dtype, contents(shape), elements(rate))`.
+        OpError: the op refuses an argument. The call needs `nan_free(rate)`,
+            `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)

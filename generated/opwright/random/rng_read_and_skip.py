@@ -17,7 +17,6 @@ from opwright_runtime.gencode import (
     TInt64,
     TUint64,
     TensorOp,
-    are_held,
     context,
     describe_missing_args,
     execute,
@@ -67,7 +66,6 @@ class RngReadAndSkip(TensorOp[TInt64]):
     """
 
     OP_NAME = "RngReadAndSkip"
-    REQUIRES = ('holds(resource, "int64")',)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "alg": "()",
@@ -118,8 +116,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
                 one first, then the key.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -143,7 +140,6 @@ class RngReadAndSkip(TensorOp[TInt64]):
                     or fits(TInt32, alg)
                 )
                 and (type(delta) is EagerTensor or fits(TUint64, delta))
-                and _holds(resource)
             ):
                 op.value = execute(
                     context[CURRENT], "RngReadAndSkip", None, resource, alg, delta
@@ -152,14 +148,6 @@ class RngReadAndSkip(TensorOp[TInt64]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, alg, delta), {}, fast_path_error)
-
-
-def _holds(resource: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held("int64", resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -198,7 +186,7 @@ def rng_read_and_skip(
             first, then the key.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -222,7 +210,6 @@ def rng_read_and_skip(
                 or fits(TInt32, alg)
             )
             and (type(delta) is EagerTensor or fits(TUint64, delta))
-            and _holds(resource)
         ):
             _result = execute(
                 context[CURRENT], "RngReadAndSkip", name, resource, alg, delta

@@ -13,7 +13,6 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
-    are_held,
     context,
     describe_missing_args,
     execute,
@@ -62,7 +61,6 @@ class RngSkip(Op):
     """
 
     OP_NAME = "RngSkip"
-    REQUIRES = ('holds(resource, "int64")',)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -105,8 +103,7 @@ class RngSkip(Op):
             delta: int64, `scalar`. How many numbers to pass over.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -134,21 +131,12 @@ class RngSkip(Op):
                     and -9223372036854775808 <= delta <= 9223372036854775807
                     or fits(TInt64, delta)
                 )
-                and _holds(resource)
             ):
                 execute(context[CURRENT], "RngSkip", None, resource, algorithm, delta)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, algorithm, delta), {}, fast_path_error)
-
-
-def _holds(resource: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held("int64", resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -181,7 +169,7 @@ def rng_skip(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -209,7 +197,6 @@ def rng_skip(
                 and -9223372036854775808 <= delta <= 9223372036854775807
                 or fits(TInt64, delta)
             )
-            and _holds(resource)
         ):
             _result = execute(
                 context[CURRENT], "RngSkip", name, resource, algorithm, delta

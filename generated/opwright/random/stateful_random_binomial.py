@@ -113,7 +113,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
     }
     REQUIRES = (
         'holds(resource, "int64")',
-        "nan_free(counts, probs)",
+        "nan_free(counts)",
         "memory(dtype, contents(shape))",
     )
     SHAPES = {
@@ -207,7 +207,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `nan_free(counts, probs)`,
+                `holds(resource, "int64")`, `nan_free(counts)`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -234,7 +234,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
-                and _holds(resource, shape, counts, probs, dtype)
+                and _holds(resource, shape, counts, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -259,15 +259,12 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         )
 
 
-def _holds(
-    resource: object, shape: object, counts: object, probs: object, dtype: object
-) -> bool:
+def _holds(resource: object, shape: object, counts: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             are_held("int64", resource)
             and is_nan_free(counts)
-            and is_nan_free(probs)
             and has_room(dtype_name(dtype), contents_of(shape))
         )
     except Exception:
@@ -348,7 +345,7 @@ def stateful_random_binomial(
 
     Raises:
         OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
-            `nan_free(counts, probs)`, `memory(dtype, contents(shape))`.
+            `nan_free(counts)`, `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -374,7 +371,7 @@ def stateful_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
-            and _holds(resource, shape, counts, probs, dtype)
+            and _holds(resource, shape, counts, dtype)
         ):
             _result = execute(
                 context[CURRENT],

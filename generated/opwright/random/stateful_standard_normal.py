@@ -15,7 +15,6 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
-    are_held,
     as_dtype,
     contents_of,
     context,
@@ -78,10 +77,7 @@ class StatefulStandardNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulStandardNormal"
-    REQUIRES = (
-        'holds(resource, "int64")',
-        "memory(dtype, contents(shape))",
-    )
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 4)",
         "shape": "(r,)",
@@ -156,7 +152,7 @@ class StatefulStandardNormal(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -178,7 +174,7 @@ class StatefulStandardNormal(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
-                and _holds(resource, shape, dtype)
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -195,12 +191,10 @@ class StatefulStandardNormal(TensorOp[Dtype]):
         return op._build(scope, (resource, shape), {"dtype": dtype}, fast_path_error)
 
 
-def _holds(resource: object, shape: object, dtype: object) -> bool:
+def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held("int64", resource) and has_room(
-            dtype_name(dtype), contents_of(shape)
-        )
+        return has_room(dtype_name(dtype), contents_of(shape))
     except Exception:
         return False
 
@@ -265,7 +259,7 @@ def stateful_standard_normal(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+        OpError: the op refuses an argument. The call needs
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -288,7 +282,7 @@ def stateful_standard_normal(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
-            and _holds(resource, shape, dtype)
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

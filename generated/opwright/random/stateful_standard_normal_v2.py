@@ -17,7 +17,6 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
-    are_held,
     as_dtype,
     contents_of,
     context,
@@ -86,10 +85,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulStandardNormalV2"
-    REQUIRES = (
-        'holds(resource, "int64")',
-        "memory(dtype, contents(shape))",
-    )
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -167,7 +163,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -194,7 +190,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
-                and _holds(resource, shape, dtype)
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -214,12 +210,10 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
         )
 
 
-def _holds(resource: object, shape: object, dtype: object) -> bool:
+def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held("int64", resource) and has_room(
-            dtype_name(dtype), contents_of(shape)
-        )
+        return has_room(dtype_name(dtype), contents_of(shape))
     except Exception:
         return False
 
@@ -286,7 +280,7 @@ def stateful_standard_normal_v2(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+        OpError: the op refuses an argument. The call needs
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -314,7 +308,7 @@ def stateful_standard_normal_v2(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
-            and _holds(resource, shape, dtype)
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

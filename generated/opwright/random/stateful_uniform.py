@@ -15,7 +15,6 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
-    are_held,
     as_dtype,
     contents_of,
     context,
@@ -86,10 +85,7 @@ class StatefulUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniform"
-    REQUIRES = (
-        'holds(resource, "int64")',
-        "memory(dtype, contents(shape))",
-    )
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -167,7 +163,7 @@ class StatefulUniform(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -196,7 +192,7 @@ class StatefulUniform(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
-                and _holds(resource, shape, dtype)
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -216,12 +212,10 @@ class StatefulUniform(TensorOp[Dtype]):
         )
 
 
-def _holds(resource: object, shape: object, dtype: object) -> bool:
+def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held("int64", resource) and has_room(
-            dtype_name(dtype), contents_of(shape)
-        )
+        return has_room(dtype_name(dtype), contents_of(shape))
     except Exception:
         return False
 
@@ -288,7 +282,7 @@ def stateful_uniform(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+        OpError: the op refuses an argument. The call needs
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -318,7 +312,7 @@ def stateful_uniform(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
-            and _holds(resource, shape, dtype)
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,7 +17,6 @@ from opwright_runtime.gencode import (
     TInt64,
     TUint64,
     TensorOp,
-    are_held,
     as_dtype,
     contents_of,
     context,
@@ -85,10 +84,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformFullInt"
-    REQUIRES = (
-        'holds(resource, "int64")',
-        "memory(dtype, contents(shape))",
-    )
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -166,7 +162,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -193,7 +189,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
-                and _holds(resource, shape, dtype)
+                and _holds(shape, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -213,12 +209,10 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
         )
 
 
-def _holds(resource: object, shape: object, dtype: object) -> bool:
+def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held("int64", resource) and has_room(
-            dtype_name(dtype), contents_of(shape)
-        )
+        return has_room(dtype_name(dtype), contents_of(shape))
     except Exception:
         return False
 
@@ -284,7 +278,7 @@ def stateful_uniform_full_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+        OpError: the op refuses an argument. The call needs
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -312,7 +306,7 @@ def stateful_uniform_full_int(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
-            and _holds(resource, shape, dtype)
+            and _holds(shape, dtype)
         ):
             _result = execute(
                 context[CURRENT],

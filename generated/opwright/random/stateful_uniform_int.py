@@ -15,7 +15,6 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
-    are_held,
     contents_of,
     context,
     describe_missing_args,
@@ -87,10 +86,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformInt"
-    REQUIRES = (
-        'holds(resource, "int64")',
-        "memory(dtype, contents(shape))",
-    )
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -150,7 +146,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -181,7 +177,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
                     type(minval) is type(maxval) is EagerTensor
                     or fit_pair(TInt64, minval, maxval)
                 )
-                and _holds(resource, shape, minval, maxval)
+                and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -201,12 +197,10 @@ class StatefulUniformInt(TensorOp[Dtype]):
         )
 
 
-def _holds(resource: object, shape: object, minval: object, maxval: object) -> bool:
+def _holds(shape: object, minval: object, maxval: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held("int64", resource) and has_room(
-            some_dtype_of(minval, maxval), contents_of(shape)
-        )
+        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
     except Exception:
         return False
 
@@ -253,7 +247,7 @@ def stateful_uniform_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
+        OpError: the op refuses an argument. The call needs
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -285,7 +279,7 @@ def stateful_uniform_int(
                 type(minval) is type(maxval) is EagerTensor
                 or fit_pair(TInt64, minval, maxval)
             )
-            and _holds(resource, shape, minval, maxval)
+            and _holds(shape, minval, maxval)
         ):
             _result = execute(
                 context[CURRENT],

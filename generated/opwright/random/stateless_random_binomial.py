@@ -109,7 +109,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
 
     OP_NAME = "StatelessRandomBinomial"
     REQUIRES = (
-        "nan_free(counts, probs)",
+        "nan_free(counts)",
         "memory(dtype, contents(shape))",
     )
     SHAPES = {
@@ -195,8 +195,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers of successes.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `nan_free(counts, probs)`, `memory(dtype, contents(shape))`.
+            OpError: the op refuses an argument. The call needs `nan_free(counts)`,
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> counts, probs = [10.0, 1000.0], 0.5
@@ -222,7 +222,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
-                and _holds(shape, counts, probs, dtype)
+                and _holds(shape, counts, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -243,14 +243,10 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         )
 
 
-def _holds(shape: object, counts: object, probs: object, dtype: object) -> bool:
+def _holds(shape: object, counts: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            is_nan_free(counts)
-            and is_nan_free(probs)
-            and has_room(dtype_name(dtype), contents_of(shape))
-        )
+        return is_nan_free(counts) and has_room(dtype_name(dtype), contents_of(shape))
     except Exception:
         return False
 
@@ -323,7 +319,7 @@ def stateless_random_binomial(
         output: `dtype`, `*shape`. The numbers of successes.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `nan_free(counts, probs)`,
+        OpError: the op refuses an argument. The call needs `nan_free(counts)`,
             `memory(dtype, contents(shape))`.
 
     Example:
@@ -350,7 +346,7 @@ def stateless_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
-            and _holds(shape, counts, probs, dtype)
+            and _holds(shape, counts, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,7 +16,6 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
-    all_finite,
     as_dtype,
     contents_of,
     context,
@@ -26,6 +25,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    is_nan_free,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -103,7 +103,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
     OP_NAME = "StatelessRandomPoisson"
     REQUIRES = (
         "memory(dtype, contents(shape))",
-        "finite(lam)",
+        "nan_free(lam)",
     )
     SHAPES = {
         "shape": "(r,)",
@@ -157,7 +157,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(dtype, contents(shape))`, `finite(lam)`.
+                `memory(dtype, contents(shape))`, `nan_free(lam)`.
 
         Example:
             >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
@@ -199,7 +199,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 def _holds(shape: object, lam: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape)) and all_finite(lam)
+        return has_room(dtype_name(dtype), contents_of(shape)) and is_nan_free(lam)
     except Exception:
         return False
 
@@ -242,7 +242,7 @@ def stateless_random_poisson(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(dtype, contents(shape))`, `finite(lam)`.
+            `memory(dtype, contents(shape))`, `nan_free(lam)`.
 
     Example:
         >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
     dtype_name,
@@ -23,8 +24,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    least_of,
-    most_of,
+    last_of,
     new,
     sizes_of,
 )
@@ -90,8 +90,8 @@ class IRFFT(TensorOp[Treal]):
 
     OP_NAME = "IRFFT"
     REQUIRES = (
-        "least(fft_length) >= 1",
-        "memory(Treal, shape(input)[:-1], most(fft_length))",
+        "last(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-1], contents(fft_length))",
     )
     SHAPES = {
         "input": "where((*batch, n), n == 0 or n >= fft_length[0] // 2 + 1)",
@@ -166,9 +166,8 @@ class IRFFT(TensorOp[Treal]):
             output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `least(fft_length) >= 1`,
-                `memory(Treal, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
         Example:
             >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
@@ -210,8 +209,8 @@ class IRFFT(TensorOp[Treal]):
 def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(fft_length) >= 1 and has_room(
-            dtype_name(Treal), sizes_of(input)[:-1], most_of(fft_length)
+        return last_of(fft_length) >= 1 and has_room(
+            dtype_name(Treal), sizes_of(input)[:-1], contents_of(fft_length)
         )
     except Exception:
         return False
@@ -277,8 +276,8 @@ def irfft(
         output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
-            `memory(Treal, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
     Example:
         >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)

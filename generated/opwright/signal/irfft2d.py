@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
     dtype_name,
@@ -23,9 +24,9 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    least_of,
-    most_of,
+    last_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -91,8 +92,8 @@ class IRFFT2D(TensorOp[Treal]):
 
     OP_NAME = "IRFFT2D"
     REQUIRES = (
-        "least(fft_length) >= 1",
-        "memory(Treal, shape(input)[:-1], most(fft_length))",
+        "last(fft_length) >= 1 or prod(contents(fft_length)[:-1]) == 0",
+        "memory(Treal, shape(input)[:-2], contents(fft_length))",
     )
     SHAPES = {
         "input": "where((*batch, m, n), (m == 0 or m >= fft_length[0]) and (n == 0 or n >= fft_length[1] // 2 + 1))",
@@ -169,9 +170,9 @@ class IRFFT2D(TensorOp[Treal]):
             output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `least(fft_length) >= 1`,
-                `memory(Treal, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1
+                or prod(contents(fft_length)[:-1]) == 0`,
+                `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
         Example:
             >>> spectrum = np.zeros([2, 3], np.complex64)
@@ -214,9 +215,9 @@ class IRFFT2D(TensorOp[Treal]):
 def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(fft_length) >= 1 and has_room(
-            dtype_name(Treal), sizes_of(input)[:-1], most_of(fft_length)
-        )
+        return (
+            last_of(fft_length) >= 1 or product_of(contents_of(fft_length)[:-1]) == 0
+        ) and has_room(dtype_name(Treal), sizes_of(input)[:-2], contents_of(fft_length))
     except Exception:
         return False
 
@@ -282,8 +283,9 @@ def irfft2d(
         output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
-            `memory(Treal, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1 or
+            prod(contents(fft_length)[:-1]) == 0`,
+            `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
     Example:
         >>> spectrum = np.zeros([2, 3], np.complex64)

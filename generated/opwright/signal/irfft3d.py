@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
     dtype_name,
@@ -23,9 +24,9 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    least_of,
-    most_of,
+    last_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -90,8 +91,8 @@ class IRFFT3D(TensorOp[Treal]):
 
     OP_NAME = "IRFFT3D"
     REQUIRES = (
-        "least(fft_length) >= 1",
-        "memory(Treal, shape(input)[:-1], most(fft_length))",
+        "last(fft_length) >= 1 or prod(contents(fft_length)[:-1]) == 0",
+        "memory(Treal, shape(input)[:-3], contents(fft_length))",
     )
     SHAPES = {
         "input": "where((*batch, l, m, n), (l == 0 or l >= fft_length[0]) and (m == 0 or m >= fft_length[1]) and (n == 0 or n >= fft_length[2] // 2 + 1))",
@@ -169,9 +170,9 @@ class IRFFT3D(TensorOp[Treal]):
             output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `least(fft_length) >= 1`,
-                `memory(Treal, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1
+                or prod(contents(fft_length)[:-1]) == 0`,
+                `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
         Example:
             >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
@@ -213,9 +214,9 @@ class IRFFT3D(TensorOp[Treal]):
 def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(fft_length) >= 1 and has_room(
-            dtype_name(Treal), sizes_of(input)[:-1], most_of(fft_length)
-        )
+        return (
+            last_of(fft_length) >= 1 or product_of(contents_of(fft_length)[:-1]) == 0
+        ) and has_room(dtype_name(Treal), sizes_of(input)[:-3], contents_of(fft_length))
     except Exception:
         return False
 
@@ -283,8 +284,9 @@ def irfft3d(
         output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
-            `memory(Treal, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1 or
+            prod(contents(fft_length)[:-1]) == 0`,
+            `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
     Example:
         >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])

@@ -16,16 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
-    dtype_name,
     execute,
     fits,
     graphs,
     has_room,
-    most_of,
+    last_of,
     new,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,7 +90,10 @@ class RFFT(TensorOp[Tcomplex]):
     """
 
     OP_NAME = "RFFT"
-    REQUIRES = ("memory(Tcomplex, shape(input)[:-1], most(fft_length))",)
+    REQUIRES = (
+        "last(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-1], contents(fft_length))",
+    )
     SHAPES = {
         "input": "where((*batch, n), n == 0 or n >= fft_length[0])",
         "fft_length": "(1,)",
@@ -166,8 +170,8 @@ class RFFT(TensorOp[Tcomplex]):
                 Frequencies 0 to N // 2 of each signal.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
         Example:
             >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
@@ -189,7 +193,7 @@ class RFFT(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
-                and _holds(input, fft_length, Tcomplex)
+                and _holds(input, fft_length)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -208,10 +212,12 @@ class RFFT(TensorOp[Tcomplex]):
         )
 
 
-def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length))
+        return last_of(fft_length) >= 1 and has_room(
+            some_dtype_of(input), sizes_of(input)[:-1], contents_of(fft_length)
+        )
     except Exception:
         return False
 
@@ -278,8 +284,8 @@ def rfft(
             0 to N // 2 of each signal.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
     Example:
         >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
@@ -301,7 +307,7 @@ def rfft(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
-            and _holds(input, fft_length, Tcomplex)
+            and _holds(input, fft_length)
         ):
             _result = execute(
                 context[CURRENT],

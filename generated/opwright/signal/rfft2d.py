@@ -16,17 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
-    dtype_name,
     execute,
     fits,
     graphs,
     has_room,
-    least_of,
-    most_of,
+    last_of,
     new,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,8 +93,8 @@ class RFFT2D(TensorOp[Tcomplex]):
 
     OP_NAME = "RFFT2D"
     REQUIRES = (
-        "least(fft_length) >= 1",
-        "memory(Tcomplex, shape(input)[:-1], most(fft_length))",
+        "last(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-2], contents(fft_length))",
     )
     SHAPES = {
         "input": "where((*batch, m, n), (m == 0 or m >= fft_length[0]) and (n == 0 or n >= fft_length[1]))",
@@ -174,9 +174,8 @@ class RFFT2D(TensorOp[Tcomplex]):
                 rows, and 0 to N // 2 along the columns.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `least(fft_length) >= 1`,
-                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
         Example:
             >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
@@ -198,7 +197,7 @@ class RFFT2D(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
-                and _holds(input, fft_length, Tcomplex)
+                and _holds(input, fft_length)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -217,11 +216,11 @@ class RFFT2D(TensorOp[Tcomplex]):
         )
 
 
-def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(fft_length) >= 1 and has_room(
-            dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length)
+        return last_of(fft_length) >= 1 and has_room(
+            some_dtype_of(input), sizes_of(input)[:-2], contents_of(fft_length)
         )
     except Exception:
         return False
@@ -292,8 +291,8 @@ def rfft2d(
             2 along the columns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
-            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
     Example:
         >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
@@ -315,7 +314,7 @@ def rfft2d(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
-            and _holds(input, fft_length, Tcomplex)
+            and _holds(input, fft_length)
         ):
             _result = execute(
                 context[CURRENT],

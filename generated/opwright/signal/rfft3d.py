@@ -16,17 +16,17 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
-    dtype_name,
     execute,
     fits,
     graphs,
     has_room,
-    least_of,
-    most_of,
+    last_of,
     new,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,8 +93,8 @@ class RFFT3D(TensorOp[Tcomplex]):
 
     OP_NAME = "RFFT3D"
     REQUIRES = (
-        "least(fft_length) >= 1",
-        "memory(Tcomplex, shape(input)[:-1], most(fft_length))",
+        "last(fft_length) >= 1",
+        "memory(Treal, shape(input)[:-3], contents(fft_length))",
     )
     SHAPES = {
         "input": "where((*batch, l, m, n), (l == 0 or l >= fft_length[0]) and (m == 0 or m >= fft_length[1]) and (n == 0 or n >= fft_length[2]))",
@@ -175,9 +175,8 @@ class RFFT3D(TensorOp[Tcomplex]):
                 and M frequencies of the first two axes, and 0 to N // 2 along the last.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `least(fft_length) >= 1`,
-                `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+                `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
         Example:
             >>> clip = np.ones([2, 2, 4], np.float32)
@@ -199,7 +198,7 @@ class RFFT3D(TensorOp[Tcomplex]):
                     and -2147483648 <= fft_length <= 2147483647
                     or fits(TInt32, fft_length)
                 )
-                and _holds(input, fft_length, Tcomplex)
+                and _holds(input, fft_length)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -218,11 +217,11 @@ class RFFT3D(TensorOp[Tcomplex]):
         )
 
 
-def _holds(input: object, fft_length: object, Tcomplex: object) -> bool:
+def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(fft_length) >= 1 and has_room(
-            dtype_name(Tcomplex), sizes_of(input)[:-1], most_of(fft_length)
+        return last_of(fft_length) >= 1 and has_room(
+            some_dtype_of(input), sizes_of(input)[:-3], contents_of(fft_length)
         )
     except Exception:
         return False
@@ -294,8 +293,8 @@ def rfft3d(
             frequencies of the first two axes, and 0 to N // 2 along the last.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(fft_length) >= 1`,
-            `memory(Tcomplex, shape(input)[:-1], most(fft_length))`.
+        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
     Example:
         >>> clip = np.ones([2, 2, 4], np.float32)
@@ -317,7 +316,7 @@ def rfft3d(
                 and -2147483648 <= fft_length <= 2147483647
                 or fits(TInt32, fft_length)
             )
-            and _holds(input, fft_length, Tcomplex)
+            and _holds(input, fft_length)
         ):
             _result = execute(
                 context[CURRENT],

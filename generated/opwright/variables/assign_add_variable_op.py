@@ -11,10 +11,8 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_held,
     context,
     describe_missing_args,
-    dtype_of,
     execute,
     graphs,
     new,
@@ -69,7 +67,6 @@ class AssignAddVariableOp(Op):
     """
 
     OP_NAME = "AssignAddVariableOp"
-    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (*v,))",
         "value": "(*v,)",
@@ -112,8 +109,7 @@ class AssignAddVariableOp(Op):
             value: `dtype`, `*v`. What is added, element by element.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> counter = tf.Variable([1, 2])
@@ -126,20 +122,12 @@ class AssignAddVariableOp(Op):
         op: AssignAddVariableOp = new(AssignAddVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, value):
+            if scope.eager and not graphs.stack:
                 execute(context[CURRENT], "AssignAddVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, value), {}, fast_path_error)
-
-
-def _holds(resource: object, value: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_of(value), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -174,7 +162,7 @@ def assign_add_variable_op(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> counter = tf.Variable([1, 2])
@@ -187,7 +175,7 @@ def assign_add_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, value):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "AssignAddVariableOp", name, resource, value
             )

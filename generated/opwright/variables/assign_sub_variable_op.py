@@ -11,10 +11,8 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_held,
     context,
     describe_missing_args,
-    dtype_of,
     execute,
     graphs,
     new,
@@ -68,7 +66,6 @@ class AssignSubVariableOp(Op):
     """
 
     OP_NAME = "AssignSubVariableOp"
-    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (*v,))",
         "value": "(*v,)",
@@ -111,8 +108,7 @@ class AssignSubVariableOp(Op):
             value: `dtype`, `*v`. What is subtracted, element by element.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> stock = tf.Variable([10, 20])
@@ -125,20 +121,12 @@ class AssignSubVariableOp(Op):
         op: AssignSubVariableOp = new(AssignSubVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, value):
+            if scope.eager and not graphs.stack:
                 execute(context[CURRENT], "AssignSubVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, value), {}, fast_path_error)
-
-
-def _holds(resource: object, value: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_of(value), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -172,7 +160,7 @@ def assign_sub_variable_op(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> stock = tf.Variable([10, 20])
@@ -185,7 +173,7 @@ def assign_sub_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, value):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "AssignSubVariableOp", name, resource, value
             )

@@ -12,11 +12,9 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
-    are_held,
     as_dtype,
     context,
     describe_missing_args,
-    dtype_name,
     execute,
     graphs,
     new,
@@ -69,7 +67,6 @@ class ResourceCountUpTo(TensorOp[T]):
     """
 
     OP_NAME = "ResourceCountUpTo"
-    REQUIRES = ("holds(resource, T)",)
     SHAPES = {
         "resource": "of((), ())",
         "output": "()",
@@ -112,7 +109,7 @@ class ResourceCountUpTo(TensorOp[T]):
             output: `T`, `scalar`. What it held before.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `holds(resource, T)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> v = tf.Variable(7)
@@ -124,7 +121,7 @@ class ResourceCountUpTo(TensorOp[T]):
         op: ResourceCountUpTo[U] = new(ResourceCountUpTo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, T):
+            if scope.eager and not graphs.stack:
                 op.output = execute(
                     context[CURRENT],
                     "ResourceCountUpTo",
@@ -139,14 +136,6 @@ class ResourceCountUpTo(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource,), {"limit": limit, "T": T}, fast_path_error)
-
-
-def _holds(resource: object, T: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_name(T), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -179,7 +168,7 @@ def resource_count_up_to(
         output: `T`, `scalar`. What it held before.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, T)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> v = tf.Variable(7)
@@ -191,7 +180,7 @@ def resource_count_up_to(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, T):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT],
                 "ResourceCountUpTo",

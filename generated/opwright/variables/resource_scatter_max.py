@@ -13,10 +13,8 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_held,
     context,
     describe_missing_args,
-    dtype_of,
     execute,
     graphs,
     new,
@@ -84,7 +82,6 @@ class ResourceScatterMax(Op):
     """
 
     OP_NAME = "ResourceScatterMax"
-    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -134,8 +131,7 @@ class ResourceScatterMax(Op):
                 they are greater, one for each index, or one number for all.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> v = tf.Variable([5, 5, 5])
@@ -148,7 +144,7 @@ class ResourceScatterMax(Op):
         op: ResourceScatterMax = new(ResourceScatterMax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, updates):
+            if scope.eager and not graphs.stack:
                 execute(
                     context[CURRENT],
                     "ResourceScatterMax",
@@ -161,14 +157,6 @@ class ResourceScatterMax(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
-
-
-def _holds(resource: object, updates: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_of(updates), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -209,7 +197,7 @@ def resource_scatter_max(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> v = tf.Variable([5, 5, 5])
@@ -222,7 +210,7 @@ def resource_scatter_max(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, updates):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceScatterMax", name, resource, indices, updates
             )

@@ -11,10 +11,8 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_held,
     context,
     describe_missing_args,
-    dtype_of,
     execute,
     graphs,
     new,
@@ -81,7 +79,6 @@ class ResourceScatterMul(Op):
     """
 
     OP_NAME = "ResourceScatterMul"
-    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -130,8 +127,7 @@ class ResourceScatterMul(Op):
                 one number for all.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> v = tf.Variable([1, 2, 3])
@@ -144,7 +140,7 @@ class ResourceScatterMul(Op):
         op: ResourceScatterMul = new(ResourceScatterMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, updates):
+            if scope.eager and not graphs.stack:
                 execute(
                     context[CURRENT],
                     "ResourceScatterMul",
@@ -157,14 +153,6 @@ class ResourceScatterMul(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
-
-
-def _holds(resource: object, updates: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_of(updates), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -204,7 +192,7 @@ def resource_scatter_mul(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> v = tf.Variable([1, 2, 3])
@@ -217,7 +205,7 @@ def resource_scatter_mul(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, updates):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceScatterMul", name, resource, indices, updates
             )

@@ -11,10 +11,8 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_held,
     context,
     describe_missing_args,
-    dtype_of,
     execute,
     graphs,
     new,
@@ -82,7 +80,6 @@ class ResourceScatterSub(Op):
     """
 
     OP_NAME = "ResourceScatterSub"
-    REQUIRES = ("holds(resource, dtype)",)
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -132,8 +129,7 @@ class ResourceScatterSub(Op):
                 one number for all.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> v = tf.Variable([9, 9, 9])
@@ -146,7 +142,7 @@ class ResourceScatterSub(Op):
         op: ResourceScatterSub = new(ResourceScatterSub)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, updates):
+            if scope.eager and not graphs.stack:
                 execute(
                     context[CURRENT],
                     "ResourceScatterSub",
@@ -159,14 +155,6 @@ class ResourceScatterSub(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
-
-
-def _holds(resource: object, updates: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_held(dtype_of(updates), resource)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -207,7 +195,7 @@ def resource_scatter_sub(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> v = tf.Variable([9, 9, 9])
@@ -220,7 +208,7 @@ def resource_scatter_sub(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, updates):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceScatterSub", name, resource, indices, updates
             )

@@ -100,9 +100,9 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         "num_parallel_calls": "int32",
     }
     REQUIRES = (
-        "len(dense_shapes) == len(dense_keys)",
-        "len(Tdense) == len(dense_keys)",
-        "len(sparse_types) == len(sparse_keys)",
+        "len(dense_shapes) >= len(dense_keys)",
+        "len(Tdense) >= len(dense_keys)",
+        "len(sparse_types) >= len(sparse_keys)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -198,9 +198,9 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `len(dense_shapes) == len(dense_keys)`,
-                `len(Tdense) == len(dense_keys)`,
-                `len(sparse_types) == len(sparse_keys)`.
+                `len(dense_shapes) >= len(dense_keys)`,
+                `len(Tdense) >= len(dense_keys)`,
+                `len(sparse_types) >= len(sparse_keys)`.
 
         Example:
             >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -285,9 +285,9 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            len(dense_shapes) == len(dense_keys)
-            and len(tensors_of(dense_defaults)) == len(dense_keys)
-            and len(sparse_types) == len(sparse_keys)
+            len(dense_shapes) >= len(dense_keys)
+            and len(tensors_of(dense_defaults)) >= len(dense_keys)
+            and len(sparse_types) >= len(sparse_keys)
         )
     except Exception:
         return False
@@ -350,8 +350,8 @@ def experimental_parse_example_dataset(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `len(dense_shapes) == len(dense_keys)`, `len(Tdense) == len(dense_keys)`,
-            `len(sparse_types) == len(sparse_keys)`.
+            `len(dense_shapes) >= len(dense_keys)`, `len(Tdense) >= len(dense_keys)`,
+            `len(sparse_types) >= len(sparse_keys)`.
 
     Example:
         >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
