@@ -6,9 +6,7 @@
 namespace opwright {
 
 // Fibonacci hashing. The upper bits of the product are the most evenly distributed ones.
-inline uint64_t HashOf(int64_t key) {
-  return static_cast<uint64_t>(key) * 0x9E3779B97F4A7C15u;
-}
+inline uint64_t HashOf(int64_t key) { return static_cast<uint64_t>(key) * 0x9E3779B97F4A7C15u; }
 
 // The number of slots for `keys` different keys: a power of two, at least half of it free.
 inline int64_t SlotsFor(int64_t keys) {

@@ -129,7 +129,8 @@ WeightedFlatMapDataset | weights | [[0.75, 0.25], 0.25]
 #: Calls that the example of an op does not make in this way.
 CALLS = """
 MaxPoolGradV2 | r.MaxPoolGradV2(orig_input=one(1, 2, 2, 1), \
-orig_output=one(1, 1, 1, 1), grad=one(1, 1, 1, 1), ksize=[1, -1, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+orig_output=one(1, 1, 1, 1), grad=one(1, 1, 1, 1), ksize=[1, -1, 2, 1], \
+strides=[1, 2, 2, 1], padding="SAME")
 If | r.If(cond=tf.constant(0, tf.half), input=[1.0], Tout=[tf.float32], \
 then_branch=same(), else_branch=same())
 StatefulPartitionedCall | r.StatefulPartitionedCall(args=[1.0], Tout=[], f=same())
