@@ -91,10 +91,10 @@ class Engine {
                 Status wrong = {});
 
   // Takes the gradients of the oldest step that a core has not sent, and one learning rate for
-  // each tag. `values` are checked. They are used until the update, and the engine keeps
-  // `owner` until then to keep them alive. This call may make the update itself. If the update
-  // fails, this call returns its error, although it has taken the gradients. A later call then
-  // tries the update again.
+  // each tag. Before that, the store's CheckGradients checks `values`. They are used until the
+  // update, and the engine keeps `owner` until then to keep them alive. This call may make the
+  // update itself. If the update fails, this call returns its error, although it has taken the
+  // gradients. A later call then tries the update again.
   Status Send(ExecutionContext* exec, int64_t core, const std::vector<const float*>& values,
               Owner owner, const std::vector<float>& tagged_rates, const RunRef& run = {});
 

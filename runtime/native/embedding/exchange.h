@@ -45,9 +45,9 @@ class Exchange {
   virtual Buffer Allocate(int64_t bytes) = 0;
 
   // Sends out[h] to each other host h, and fills in[h] with the message from host h. The caller
-  // has allocated in[h] with the size of that message. The call waits for all hosts, for a
-  // limited time. An error names the hosts that could not be reached. Every later call returns
-  // the same error.
+  // has allocated in[h] with the size of that message. The call waits for the messages of all
+  // hosts, for a limited time. Empty messages need not be sent. An error names the hosts that
+  // could not be reached. Every later call returns the same error.
   Status AllToAll(Channel channel, int64_t number, const std::vector<Buffer>& out,
                   const std::vector<Buffer>& in) {
     for (size_t h = 0; h < out.size(); ++h) {

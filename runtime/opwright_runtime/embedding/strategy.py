@@ -144,8 +144,8 @@ for _name in (
 def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
     """Refuses arguments that do not work with tables on the GPU "/gpu:0".
 
-    TensorFlow places the op that configures TPUs on the first GPU, as it does all ops
-    without a device. Only with one visible GPU is this certain to be "/gpu:0".
+    TPUEmbedding places ConfigureTPUEmbedding on a TPU. Without TPUs, TensorFlow moves
+    the op to the first GPU. Only with one visible GPU is this certain to be "/gpu:0".
     """
     if cores != 1:
         raise ValueError(

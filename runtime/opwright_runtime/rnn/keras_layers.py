@@ -170,9 +170,9 @@ _register = keras.saving.register_keras_serializable("opwright")
 class LSTM(_KernelLayer, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs layers that the kernels do not support: activations other than
-    tanh and sigmoid, `recurrent_dropout`, `use_cudnn=False`. It also runs calls of few
-    steps, because it is faster for these.
+    Keras's own loop runs layers that the kernels do not support, such as those with
+    other activations than tanh and sigmoid, `recurrent_dropout` or `use_cudnn=False`.
+    It also runs calls of few steps, because it is faster for these.
     """
 
     __module__ = "opwright.keras"
@@ -182,9 +182,9 @@ class LSTM(_KernelLayer, keras.layers.LSTM):  # type: ignore[misc]
 class GRU(_KernelLayer, keras.layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs layers that the kernels do not support: activations other than
-    tanh and sigmoid, `reset_after=False`, `recurrent_dropout`, `use_cudnn=False`. It
-    also runs calls of few steps, because it is faster for these.
+    Keras's own loop runs layers that the kernels do not support, such as those with
+    other activations than tanh and sigmoid, `reset_after=False`, `recurrent_dropout` or
+    `use_cudnn=False`. It also runs calls of few steps, because it is faster for these.
     """
 
     __module__ = "opwright.keras"
@@ -194,9 +194,9 @@ class GRU(_KernelLayer, keras.layers.GRU):  # type: ignore[misc]
 class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
     """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
 
-    Keras's own loop runs layers that the kernels do not support: activations other than
-    tanh and relu, `recurrent_dropout`, `use_cudnn=False`. It also runs calls of few
-    steps, because it is faster for these.
+    Keras's own loop runs layers that the kernels do not support, such as those with
+    other activations than tanh and relu, `recurrent_dropout` or `use_cudnn=False`. It
+    also runs calls of few steps, because it is faster for these.
 
     Args:
         use_cudnn: "auto", True or False, as `keras.layers.LSTM` has it.

@@ -1,7 +1,7 @@
 """Finds an op by what it does, or by the public function that calls it.
 
     >>> opwright.search("running total")
-    Cumsum      opwright.math.cumsum     Adds up what came before, along an axis.
+    Cumsum      opwright.math.cumsum     Adds up the elements along an axis ...
     ...
     >>> opwright.for_tf("tf.nn.softmax")
     tf.nn.softmax is one op: Softmax

@@ -216,8 +216,7 @@ TEST(Store, MemoryRunsOut) {
   EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
 }
 
-// Tests batches whose ids are copied with their update, and activations of batches for
-// inference.
+// Tests batches that are updated without a lookup, and activations of batches for inference.
 TEST(Store, BackwardOnlyAndInferenceBatches) {
   const Later later;
   Bed s;
