@@ -163,9 +163,9 @@ def _keep_cores_apart(graph: Any, first: int) -> None:
 
     TensorFlow chains ops with side effects in the order in which they were traced,
     which is core after core. All steps of one core would then come before those of the
-    next core, although they may have to wait for it. The native library keeps the order
-    of each core's steps. Here each embedding op only gets a control dependency on the
-    last other op with side effects on its core, such as an assert.
+    next core, although a step may have to wait for the next core. The native library
+    keeps the order of each core's steps. Here each embedding op only gets a control
+    dependency on the last other op with side effects on its core, such as an assert.
 
     Args:
         first: the number of ops that the graph had before the replicas were traced.

@@ -2,8 +2,8 @@
 
 A TPUStrategy copies data to its TPU, and data there cannot be enqueued. TensorFlow's
 TPUEmbedding recognizes such data by the device of their tensors, and refuses them. Here
-there is no TPU. The tensors get the name of a TPU core as their device, so that the
-check is the same, but they stay in the memory of the CPU.
+there is no TPU. The tensors get the name of a TPU core as their device, so that
+TPUEmbedding refuses them here too, but they stay in the memory of the CPU.
 """
 
 from __future__ import annotations

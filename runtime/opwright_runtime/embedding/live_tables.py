@@ -16,9 +16,9 @@ class LiveTable(NamedTuple):
 
     Attributes:
         rows: the weights, [vocabulary_size, dimension], float32.
-        slots: the optimizer's state by name, `accumulators` of Adagrad, `momenta` and
-            `velocities` of Adam: each of the same shape, or [vocabulary_size, 1] of a
-            row-wise optimizer.
+        slots: the optimizer's state by name, such as `accumulators` of Adagrad, or
+            `momenta` and `velocities` of Adam. Each has the shape of `rows`, or
+            [vocabulary_size, 1] of a row-wise optimizer.
     """
 
     rows: tf.Tensor

@@ -48,13 +48,13 @@ def embedding_lookup(
 ) -> Output[TFloat32]:
     """The embeddings of samples, in the tables as they are now.
 
-    In a function or a graph it is one op. An eager call with tensors runs no op at all.
-    It does not use the queues of training steps: it enqueues nothing, trains nothing,
-    and takes any number of samples. It sees every update that was sent before. All ids
-    are in one tensor, packed as in FBGEMM and torchrec: first the ids of the
+    In a function or a graph a lookup is one op. An eager call with tensors runs no op.
+    A lookup does not use the queues of training steps: it enqueues nothing, trains
+    nothing, and takes any number of samples. It sees every update that was sent before.
+    All ids are in one tensor, packed as in FBGEMM and torchrec: first the ids of the
     configuration's first feature, sample after sample, then those of the next feature.
     Bag b belongs to feature `b // samples` and sample `b % samples`. It has the ids
-    from `row_splits[b]` up to `row_splits[b + 1]`.
+    from `row_splits[b]` up to, but without, `row_splits[b + 1]`.
 
     Args:
         ids: int32 or int64, [ids]: rows of each feature's table.

@@ -172,7 +172,8 @@ def apply_gradients(
 def _need_batch(self: TPUEmbedding) -> None:
     """Refuses an eager call for which no batch is enqueued, and none will be.
 
-    Only another thread can enqueue meanwhile. If there are any, this waits a little.
+    Only another thread can enqueue meanwhile. If there are other threads, this function
+    first waits up to EAGER_TIMEOUT seconds for a batch.
     """
     core = 0
     if self._strategy.extended.num_replicas_per_host > 1:
@@ -202,8 +203,9 @@ def _replicas_meet(self: TPUEmbedding) -> bool:
 def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
     """Refuses a call for one core that is made outside the program of a core.
 
-    A call with a name is checked when its function runs. Layers of Keras pass a name.
-    Keras also calls them outside a core's program, to infer the shapes of outputs.
+    A call with a name is not refused here, but when its function runs. Layers of Keras
+    pass a name. Keras also calls these layers outside a core's program, to infer the
+    shapes of outputs.
     """
     if name is None and _replicas_meet(self):
         raise RuntimeError(

@@ -32,8 +32,8 @@ class _HardwareFeature:
 def core_names(cores: int) -> tuple[str, ...]:
     """The device names that TPUEmbedding uses for the cores.
 
-    No such devices exist. Soft placement puts their ops on a device with kernels for
-    them: the CPU, or the one GPU.
+    No such devices exist. Soft placement puts the ops of a core on a device that has
+    kernels for these ops: the CPU, or the one GPU.
     """
     return tuple(
         f"/job:localhost/replica:0/task:0/device:TPU:{core}" for core in range(cores)

@@ -239,9 +239,10 @@ def kernels_for_any_steps() -> Iterator[None]:
 
 @cache
 def _kernels_available() -> bool:
-    """Whether the kernels run the layers of this process. Warns if they cannot.
+    """Whether the kernels run the layers of this process.
 
-    If Keras finds a GPU, it uses cuDNN itself.
+    Warns if the library or Keras's backend prevents it. With a GPU the answer is False
+    without a warning, because Keras then uses cuDNN itself.
     """
     try:
         if keras.backend.backend() != "tensorflow":

@@ -33,8 +33,8 @@ def params_from_keras(layers: object) -> PackedParams:
 
     With these params and options and initial states of zeros, the op computes the
     outputs of the layers at inference. A mask that is padded on the right, summed over
-    time, is the op's `sequence_lengths`. Past them the op's output is zero, like that
-    of a layer with `zero_output_for_mask`.
+    time, is the op's `sequence_lengths`. Past these lengths the op's output is zero,
+    like that of a layer with `zero_output_for_mask`.
 
     Only weights are converted, not dropout, regularizers, or the states of a stateful
     layer.
