@@ -127,7 +127,7 @@ def _pair_fits(op: Op, args: Sequence[Arg]) -> str:
     first input's dtype, whose number TensorFlow gives at once.
     """
     first, second = (naming.argument(arg.name) for arg in args)
-    is_int32 = _within("int32", second)
+    is_int32 = _within(DTypeName("int32"), second)
     known = f"{is_int32} and HOLDS_INT32[datatype_enum({first})]"
     if _holds_small_integers(op, args[0]):
         known = f"(0 <= {second} <= 127 or {known})"

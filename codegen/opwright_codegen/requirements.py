@@ -418,7 +418,7 @@ class _Writer(ast.NodeTransformer):
                 # The length of an inferred list of dtypes is that of the input.
                 return arguments[0]
             if attr is not None and attr.kind == "list(shape)":
-                arguments = [ast.Name(self.local(attr.name), ast.Load())]
+                arguments = [_expression(self.local(attr.name))]
         return ast.Call(ast.Name(python, ast.Load()), arguments, [])
 
     def is_filled(self, node: ast.expr) -> bool:

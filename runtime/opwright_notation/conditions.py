@@ -86,8 +86,8 @@ TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
 #: Functions of several inputs: how many, and the kind of the result.
-#: `steps(start, limit, delta)`: the length of the ranges. `padded(x, paddings)`: the
-#: shape of `x` with paddings.
+#: `steps(start, limit, delta)`: the total length of the ranges.
+#: `padded(x, paddings)`: the shape of `x` with paddings.
 JOINT: Final = {"steps": (3, Kind.SIZE), "padded": (2, Kind.ROW)}
 #: The functions of shapes that conditions may use.
 SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")

@@ -135,12 +135,14 @@ class _Words:
 
     def compared(self, node: ast.Compare) -> Refusal:
         """The first link of a chain of comparisons that fails."""
-        left = node.left
-        for op, right in zip(node.ops, node.comparators, strict=True):
-            link = ast.Compare(left, [op], [right])
-            if self.fails(link):
-                break
-            left = right
+        sides = [node.left, *node.comparators]
+        links = list(zip(sides[:-1], node.ops, sides[1:], strict=True))
+        failing = (
+            (left, op, right)
+            for left, op, right in links
+            if self.fails(ast.Compare(left, [op], [right]))
+        )
+        left, op, right = next(failing, links[-1])
         kind = type(op)
         if not names_in(left) and kind in (*_FLIPPED, ast.Eq, ast.NotEq):
             left, right = right, left

@@ -323,7 +323,7 @@ def dtype_name(value: Any) -> str:
     return name
 
 
-def dims_of(shape: Any) -> tuple[int, ...]:
+def dims_of(shape: Any) -> tuple[int | None, ...]:
     """The sizes of a shape that an attr has."""
     if isinstance(shape, tf.TensorShape):
         return tuple(shape.as_list())
@@ -332,7 +332,7 @@ def dims_of(shape: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def shapes_of(shapes: Any) -> tuple[tuple[int, ...], ...]:
+def shapes_of(shapes: Any) -> tuple[tuple[int | None, ...], ...]:
     return tuple(map(dims_of, shapes))
 
 

@@ -148,7 +148,8 @@ def _export(model: Model, target: Path) -> tuple[str, ...]:
 
     kinds = keras_layers.REPLACEMENTS
     loops = [one for one in model._flatten_layers() if type(one) in kinds]
-    copy, notes = model, ()
+    copy = model
+    notes: tuple[str, ...] = ()
     if loops:
         try:
             copy = keras_models.with_states(model)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,15 @@ def of_signature(folder: Path, name: str | None) -> tuple[str, Inputs | None]:
         names = ", ".join(sorted(signatures)) or "none"
         raise TpuCheckError(f"{folder}: no signature {chosen!r}; there are: {names}")
     return chosen, {
-        key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype, key)
+        key: tf.TensorSpec(_sizes(info.tensor_shape), info.dtype, key)
         for key, info in signatures[chosen].inputs.items()
         if info.name  # A sparse tensor has no single one.
     }
+
+
+def _sizes(shape: Any) -> tf.TensorShape:
+    """The sizes in a message; its class has no types for type checkers."""
+    return tf.TensorShape(shape)
 
 
 def of_keras_model(program: Any) -> Inputs | None:
@@ -73,7 +78,7 @@ def of_keras_model(program: Any) -> Inputs | None:
 
 
 def fixed(
-    program: str, inputs: Inputs, args: tuple[Any, ...], given: Mapping[str, Any]
+    program: str, inputs: Inputs, args: Sequence[Any], given: Mapping[str, Any]
 ) -> dict[str, tf.TensorSpec]:
     """The declared inputs, with the shapes that were given.
 

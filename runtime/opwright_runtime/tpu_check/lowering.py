@@ -189,7 +189,7 @@ def _name_of(function: Any) -> str:
 def _keys(concrete: Any) -> list[str]:
     """The names of a signature's inputs, in the order of the graph."""
     passed = _passed(concrete)
-    keys = list(getattr(concrete, "_arg_keywords", None) or ())
+    keys: list[str] = list(getattr(concrete, "_arg_keywords", None) or ())
     return keys if len(keys) == len(passed) else [_name(tensor) for tensor in passed]
 
 
