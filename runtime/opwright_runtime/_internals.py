@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
@@ -114,6 +115,7 @@ graphs: Any = _ops._default_graph_stack
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
+SavedModel: Any = vars(saved_model_pb2)["SavedModel"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
 # TensorFlow 2.18 names this message DynamicLearningRate, later versions name it
 # OptimizerDynamicInput.

@@ -6,7 +6,7 @@ A package of custom ops that does not import `opwright` imports them from here.
 from typing import TYPE_CHECKING
 
 from opwright_runtime._binding.lazy import lazy_names
-from opwright_runtime._binding.scope import Scope
+from opwright_runtime._binding.scope import Scope, checked
 from opwright_runtime.errors import (
     OpAttrError,
     OpChangedError,
@@ -71,6 +71,7 @@ from opwright_runtime.types import (
 )
 
 if TYPE_CHECKING:
+    from opwright_runtime.checked_models import load_checked
     from opwright_runtime.rnn import (
         PackedParams,
         params_from_keras,
@@ -142,7 +143,9 @@ __all__ = [
     "TUnsigned",
     "TVariant",
     "check_tpu",
+    "checked",
     "for_tf",
+    "load_checked",
     "params_from_keras",
     "params_from_torch",
     "params_to_keras",
@@ -158,6 +161,7 @@ lazy_names(
         "PackedParams": "opwright_runtime.rnn",
         "check_tpu": "opwright_runtime.tpu_check",
         "for_tf": "opwright_runtime.search",
+        "load_checked": "opwright_runtime.checked_models",
         "params_from_keras": "opwright_runtime.rnn",
         "params_from_torch": "opwright_runtime.rnn",
         "params_to_keras": "opwright_runtime.rnn",

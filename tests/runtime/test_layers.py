@@ -40,7 +40,16 @@ MAY_IMPORT = {
     "search": {"_binding", "errors"},
     "cli": {"errors", "search"},
     "tpu_check": {"_internals", "kernels", "runs_on"},
-    "api": {"_binding", "errors", "rnn", "search", "tpu_check", "types"},
+    "checked_models": {"_binding", "_internals"},
+    "api": {
+        "_binding",
+        "checked_models",
+        "errors",
+        "rnn",
+        "search",
+        "tpu_check",
+        "types",
+    },
     "gencode": {"", "_binding", "libraries", "native"},
 }
 

@@ -35,8 +35,8 @@ WEIGHTS = {
 
 #: The public names of `opwright` besides its packages of ops.
 OPWRIGHT = {
-    "Operand", "Output", "Scope", "check_tpu", "for_tf", "op_class", "op_names",
-    "search", "typed", *ERRORS, *DTYPES, *WEIGHTS,
+    "Operand", "Output", "Scope", "check_tpu", "checked", "for_tf", "load_checked",
+    "op_class", "op_names", "search", "typed", *ERRORS, *DTYPES, *WEIGHTS,
 }
 #: Those of `opwright.tpu` besides its ops.
 TPU = {
@@ -49,6 +49,7 @@ TPU = {
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {
     "api": OPWRIGHT - {"op_class", "op_names"},
+    "checked_models": {"load_checked"},
     "convert": {
         "Comparison", "ConvertError", "Findings", "Found", "Options", "Report",
         "Verdict", "check", "to_onnx", "to_plain", "to_tflite",

@@ -13,6 +13,7 @@ from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, gradients
 from opwright_runtime._binding.op_info import ArgInfo, OpInfo, grouped, length_in
+from opwright_runtime._binding.scope import CHECKING
 from opwright_runtime._internals import (
     context,
     core,
@@ -222,12 +223,14 @@ def _add(
     name = scope.op_name or info.name
     flat, inferred = _symbolic(info, graph, inputs)
     is_current = scope.graph is None or graph is ops.get_default_graph()
-    if flat is not None and scope.plain and is_current and not info.has_ref:
+    checked = bool(info.requires) and (scope.checked or CHECKING.get())
+    is_plain = scope.plain and is_current and not checked
+    if flat is not None and is_plain and not info.has_ref:
         if info.requires:
             _check(info, inputs, attrs, eager=False)
         operation = _create(info, graph, name, flat, inferred, attrs)
     else:
-        operation = _create_within(info, scope, graph, name, inputs, attrs)
+        operation = _create_within(info, scope, graph, name, inputs, attrs, checked)
     outputs = operation.outputs
     if op_callbacks.should_invoke_op_callbacks():
         outputs = _called_back(operation, outputs)
@@ -276,10 +279,12 @@ def _create_within(
     name: str,
     inputs: Sequence[Any],
     attrs: Mapping[str, Any],
+    checked: bool,
 ) -> Any:
     """Adds an op to a graph like `_create`, for inputs that have to be converted.
 
-    It also enters the context of the scope.
+    It also enters the context of the scope. If `checked`, it adds the op's conditions,
+    on which the op depends.
     """
     if not graph.building_function:
         # As in TensorFlow, the op goes to the graph of its inputs. A bound scope must
@@ -299,6 +304,12 @@ def _create_within(
         tensors = convert.tensors(info, inputs, eager=False)
         if info.requires:
             _check(info, tensors, attrs, eager=False)
+        if checked:
+            # It is imported here because few programs need it.
+            from opwright_runtime._binding import assertions
+
+            added = assertions.add(info, tensors, attrs)
+            stack.enter_context(graph.control_dependencies(added))
         flat, inferred = convert.flattened(info, tensors)
         # The flat list may be longer than the list of arguments. TensorFlow's own
         # builder pairs the two in the same way.

@@ -95,11 +95,11 @@ def _condition(
         # A graph may run on another machine.
         return _shortage(dtype, sizes) if eager else None
 
-    facts = Facts(_attrs(info, tensors, attrs))
-    return Condition(facts, None, lengths, ask, shortage)
+    known = Facts(facts(info, tensors, attrs))
+    return Condition(known, None, lengths, ask, shortage)
 
 
-def _attrs(
+def facts(
     info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any]
 ) -> dict[str, object]:
     """The attrs in the form that conditions use."""
@@ -146,7 +146,7 @@ def _results(function: Any) -> int | None:
 def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property of a tensor; None if it is not known."""
     if type(tensor) is not EagerTensor:
-        return _static(name, tensor, more)
+        return static(name, tensor, more)
     try:
         return _FUNCTIONS[name](tensor, *more)
     except Exception:
@@ -164,7 +164,7 @@ def _joint(name: str, tensors: Sequence[Any]) -> object:
         return None
 
 
-def _static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
+def static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property that a tensor of a graph has in every run; None if it is unknown."""
     if name == "holds":
         return properties.held_in(handle_data(tensor))

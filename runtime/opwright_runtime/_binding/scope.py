@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
@@ -33,12 +34,14 @@ class Scope:
         eager: whether an op can run at once, without any setup.
         op_name: the name of ops; None for their OP_NAMEs.
         plain: whether an op in a graph needs no setup but a name.
+        checked: whether ops in graphs check their conditions when they run.
     """
 
     __slots__ = (
         "_controls",
         "_devices",
         "_prefix",
+        "checked",
         "eager",
         "graph",
         "op_name",
@@ -49,6 +52,7 @@ class Scope:
     eager: bool
     op_name: str | None
     plain: bool
+    checked: bool
     _prefix: str
     _devices: tuple[Device, ...]
     _controls: tuple[Control, ...]
@@ -56,7 +60,7 @@ class Scope:
     def __init__(self, graph: tf.Graph) -> None:
         if not isinstance(graph, tf.Graph):
             raise TypeError(f"Scope takes a tf.Graph, not {graph!r}")
-        _fill(self, graph, None, "", (), ())
+        _fill(self, graph, None, "", (), (), False)
 
     @staticmethod
     def current(name: str | None = None) -> Scope:
@@ -82,14 +86,14 @@ class Scope:
                 if self._prefix:
                     stack.enter_context(self.graph.name_scope(self._prefix))
                 prefix = stack.enter_context(self.graph.name_scope(name))
-        return _new(self.graph, None, prefix, self._devices, self._controls)
+        return self._with(op_name=None, prefix=prefix)
 
     def with_name(self, op_name: str) -> Scope:
         """A scope whose ops are named `op_name`, made unique in the graph.
 
         Eager execution ignores it.
         """
-        return _new(self.graph, op_name, self._prefix, self._devices, self._controls)
+        return self._with(op_name=op_name)
 
     def with_device(self, device: Device) -> Scope:
         """A scope whose ops go to `device`, given as `tf.device` takes it.
@@ -97,16 +101,34 @@ class Scope:
         An earlier `with_device` or a surrounding `tf.device` decides the parts that
         `device` leaves open.
         """
-        devices = (*self._devices, device)
-        return _new(self.graph, self.op_name, self._prefix, devices, self._controls)
+        return self._with(devices=(*self._devices, device))
 
     def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
         """A scope whose ops run after `controls`: operations, tensors, ops.
 
         Eager execution ignores them: everything before has run already.
         """
-        controls = (*self._controls, *controls)
-        return _new(self.graph, self.op_name, self._prefix, self._devices, controls)
+        return self._with(controls=(*self._controls, *controls))
+
+    def with_checks(self) -> Scope:
+        """A scope whose ops in graphs check their conditions when they run.
+
+        Without it, a graph checks what it knows when an op is added. A call whose
+        shapes or values are known later may then end the process. The checks are
+        `Assert` ops, on which the ops depend. XLA leaves them out.
+        """
+        return self._with(checked=True)
+
+    def _with(self, **changes: Any) -> Scope:
+        """A copy with changes of `_fill`'s arguments."""
+        values = {
+            "op_name": self.op_name,
+            "prefix": self._prefix,
+            "devices": self._devices,
+            "controls": self._controls,
+            "checked": self.checked,
+        }
+        return _new(self.graph, **(values | changes))
 
     def env(self) -> Any:
         """The `tf.Graph` that ops of this scope are added to, or the eager context."""
@@ -171,22 +193,25 @@ class Scope:
         parts += [f"device {device!r}" for device in self._devices]
         if self._controls:
             parts.append(f"{len(self._controls)} control dependencies")
+        parts += ["checked"] if self.checked else []
         return f"<Scope {', '.join(parts)}>"
 
 
 def _fill(
     scope: Scope,
     graph: tf.Graph | None,
-    name: str | None,
+    op_name: str | None,
     prefix: str,
     devices: tuple[Device, ...],
     controls: tuple[Control, ...],
+    checked: bool,
 ) -> None:
     put = object.__setattr__
     put(scope, "graph", graph)
     put(scope, "eager", graph is None and not devices)
     put(scope, "plain", not (prefix or devices or controls))
-    put(scope, "op_name", name)
+    put(scope, "op_name", op_name)
+    put(scope, "checked", checked)
     put(scope, "_prefix", prefix)
     put(scope, "_devices", devices)
     put(scope, "_controls", controls)
@@ -194,18 +219,36 @@ def _fill(
 
 def _new(
     graph: tf.Graph | None,
-    name: str | None,
+    op_name: str | None,
     prefix: str,
     devices: tuple[Device, ...],
     controls: tuple[Control, ...],
+    checked: bool = False,
 ) -> Scope:
     scope = object.__new__(Scope)
-    _fill(scope, graph, name, prefix, devices, controls)
+    _fill(scope, graph, op_name, prefix, devices, controls, checked)
     return scope
 
 
 HERE = _new(None, None, "", (), ())
 """The eager scope. In graph mode its ops go to the graph of their inputs."""
+
+
+CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
+"""Whether ops that are added to graphs check their conditions when they run."""
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Ops that are added to graphs inside check their conditions when they run.
+
+    It does for all ops of opwright what `Scope.with_checks` does for those of a scope.
+    """
+    token = CHECKING.set(True)
+    try:
+        yield
+    finally:
+        CHECKING.reset(token)
 
 
 def _operation(control: Any) -> Any:

@@ -1,7 +1,8 @@
 """Calls that end the process of TensorFlow, which opwright refuses.
 
 `python -m generated.support.ending_calls` makes them all in one process, and prints for
-each the error that it got, as JSON.
+each the error that it got, as JSON. With `graphs`, it makes those calls in graphs that
+do not know the shape of the bad input before they run.
 """
 
 from __future__ import annotations
@@ -192,8 +193,12 @@ def _against(condition: str) -> Iterator[tuple[str, str]]:
                 yield ast.unparse(each), "tf.Variable(np.int8([1, 2])).handle"
 
 
-def main() -> None:
+def main(*modes: str) -> None:
     os.chdir(tempfile.mkdtemp())
+    if modes == ("graphs",):
+        for row in rows(BENT):
+            report(row, bent_in_graph(*row))
+        return
     for row in [*rows(BENT), *bent_by_conditions()]:
         report(row, bent(*row))
     names = _names()
@@ -220,6 +225,57 @@ def outcome(call: Any) -> dict[str, Any]:
 
 def bent(name: str, argument: str, value: str) -> dict[str, Any]:
     """The outcome of the example's first call of an op, with another argument."""
+    found = _changed(name, argument, value)
+    if found is None:
+        return {"refused": None, "message": "the example does not call the function"}
+    made, arguments, spelled, new = found
+    return outcome(lambda: made(**{**arguments, spelled: new}))
+
+
+def bent_in_graph(name: str, argument: str, value: str) -> dict[str, Any]:
+    """The same in a graph that checks its ops when it runs.
+
+    It also runs with the example's own argument, which has to pass.
+    """
+    import tensorflow as tf
+
+    import opwright
+
+    skipped = {"refused": None, "message": "it has no such input in a graph"}
+    found = _changed(name, argument, value)
+    info = opwright.op_class(name).op_def
+    inputs = {arg.name: arg for arg in info.inputs}
+    if found is None or argument not in inputs or inputs[argument].is_list:
+        return skipped
+    made, arguments, spelled, new = found
+    bad = tf.convert_to_tensor(new)
+    if bad.dtype in (tf.resource, tf.variant):
+        return skipped
+    try:
+        good = tf.convert_to_tensor(arguments[spelled], bad.dtype)
+        call = tf.function(lambda x: made(**{**arguments, spelled: x}), autograph=False)
+        with opwright.checked():
+            graph = call.get_concrete_function(tf.TensorSpec(None, bad.dtype))
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        # Another dtype, an op without a kernel, an output that is an operation.
+        return {**skipped, "message": str(error)}
+    outcomes = []
+    for tensor in (good, bad):
+        try:
+            graph(tensor)
+            outcomes.append("the call was made")
+        except Exception as error:
+            outcomes.append(str(error))
+    passed, message = outcomes
+    if "must hold" in passed:
+        return {"refused": "", "message": f"its own argument: {passed}"}
+    return {"refused": name if "must hold" in message else "", "message": message}
+
+
+def _changed(
+    name: str, argument: str, value: str
+) -> tuple[Any, dict[str, Any], str, Any] | None:
+    """The function of an op, the arguments of the example's call, and another one."""
     import opwright
 
     cls = opwright.op_class(name)
@@ -235,12 +291,11 @@ def bent(name: str, argument: str, value: str) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()), without_kernel:
         exec(code, names)
     if not calls:
-        return {"refused": None, "message": "the example does not call the function"}
+        return None
     arguments = calls[0]
     spelled = cls.PYTHON_NAMES.get(argument, argument)
     new = eval(value, names | {"old": arguments.get(spelled)})
-    made = getattr(module, function)
-    return outcome(lambda: made(**{**arguments, spelled: new}))
+    return getattr(module, function), arguments, spelled, new
 
 
 def _recorder(function: Any, calls: list[dict[str, Any]]) -> Any:
@@ -304,4 +359,4 @@ def _names() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,0 +1,482 @@
+"""Adds the conditions of an op to a graph, for what is only known when it runs.
+
+A condition becomes an `Assert`, on which the op depends. Its parts become ops. Integers
+are int64 and other numbers float64. A part whose value the graph knows stays a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_notation.conditions import (
+    HOLDS,
+    JOINT,
+    MEMORY,
+    PROPERTIES,
+    TABLE,
+    conjuncts,
+    inputs_in,
+    parsed,
+)
+from opwright_notation.functions import COMPARISONS, OPERATORS
+from opwright_runtime._binding import memory, properties, requirements
+from opwright_runtime._binding.op_info import OpInfo
+
+
+class _UnknownError(Exception):
+    """A part of a condition that has no form in a graph."""
+
+
+@dataclass(frozen=True)
+class Checker:
+    """A function that asserts the conditions of a call.
+
+    Attributes:
+        function: takes the inputs in `names`, the tensors of lists one by one.
+        names: the inputs that it needs.
+    """
+
+    function: Any
+    names: tuple[str, ...]
+
+
+def add(
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any]
+) -> list[tf.Operation]:
+    """Adds the conditions of a call that are not known yet to the default graph.
+
+    Args:
+        info: the op.
+        tensors: its inputs by argument; a list input is a list of tensors.
+        attrs: its attrs by name, without those that follow from inputs.
+
+    Returns:
+        The operations on which the op has to depend.
+    """
+    specs = [
+        [*map(_spec, one)] if arg.is_list else _spec(one)
+        for arg, one in zip(info.inputs, tensors, strict=True)
+    ]
+    found = checker(info, specs, attrs)
+    if found is None:
+        return []
+    given: list[Any] = []
+    for arg, one in zip(info.inputs, tensors, strict=True):
+        if arg.name in found.names:
+            given += one if arg.is_list else [one]
+    return [found.function(*given).op]
+
+
+def _spec(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def checker(
+    info: OpInfo, specs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Checker | None:
+    """The checker of calls of an op; None if they need none.
+
+    Args:
+        info: the op.
+        specs: a spec for each input, or a list of them.
+        attrs: the attrs by name, without those that follow from inputs.
+    """
+    conditions = [part for text in info.requires for part in conjuncts(parsed(text))]
+    dtypes = {
+        arg.name: one
+        for arg, one in zip(info.inputs, specs, strict=True)
+        if arg.is_list or not (arg.is_ref or one.dtype in (tf.resource, tf.variant))
+    }
+    used = {name for part in conditions for name in inputs_in(part, dtypes)}
+    signature: list[tf.TensorSpec] = []
+    for arg, one in zip(info.inputs, specs, strict=True):
+        if arg.name in used:
+            signature += one if arg.is_list else [one]
+    known = requirements.facts(info, specs, attrs)
+    lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
+    added: list[tf.Operation] = []
+
+    def check(*flat: Any) -> Any:
+        rest = list(flat)
+        given: dict[str, Any] = {}
+        for arg, one in zip(info.inputs, specs, strict=True):
+            if arg.name in used:
+                count = len(one) if arg.is_list else 1
+                taken, rest = rest[:count], rest[count:]
+                given[arg.name] = taken if arg.is_list else taken[0]
+        for part in conditions:
+            for index in _positions(part, given, lists):
+                found = _Graph(given, lists, known, index).condition(part)
+                if found is not None and (_is_tensor(found) or not found):
+                    added.append(_assert(info, part, given, found))
+        with tf.control_dependencies(added):
+            return tf.identity(True)
+
+    # TensorFlow infers from the op that its inputs have fitting shapes. In a function
+    # of its own that is not inlined, it cannot leave out the checks for that reason.
+    traced = tf.function(
+        check,
+        input_signature=signature,
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
+    function = traced.get_concrete_function()
+    names = tuple(arg.name for arg in info.inputs if arg.name in used)
+    return Checker(function, names) if added else None
+
+
+def _positions(
+    node: ast.expr, given: Mapping[str, Any], lists: frozenset[str]
+) -> Sequence[int | None]:
+    used = [name for name in inputs_in(node, given) if name in lists]
+    return range(min(len(given[name]) for name in used)) if used else (None,)
+
+
+def _assert(
+    info: OpInfo, node: ast.expr, given: Mapping[str, Any], condition: Any
+) -> tf.Operation:
+    labels = {arg.name: arg.python_name for arg in info.inputs}
+    data: list[Any] = [f"{info.name}: {ast.unparse(node)} must hold"]
+    for name in inputs_in(node, given):
+        if isinstance(given[name], tf.Tensor):
+            data += [f"{labels[name]} has the shape", tf.shape(given[name], tf.int64)]
+    operation: tf.Operation = tf.raw_ops.Assert(condition=condition, data=data)
+    return operation
+
+
+@dataclass
+class _Graph:
+    """Writes a condition as ops.
+
+    Args:
+        given: the inputs by name, a list input as a list.
+        lists: the names of list inputs.
+        known: the attrs, as conditions use them.
+        index: the position in lists of tensors.
+    """
+
+    given: Mapping[str, Any]
+    lists: frozenset[str]
+    known: Mapping[str, object]
+    index: int | None
+
+    def condition(self, node: ast.expr) -> Any:
+        """A tensor; True or False if the graph knows it, None if nothing does."""
+        try:
+            return self.value(node)
+        except _UnknownError:
+            return None
+
+    def value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                found = self.known.get(node.id)
+                if found is None or (isinstance(found, tuple) and None in found):
+                    raise _UnknownError
+                return found
+            case ast.Tuple():
+                return tuple(map(self.value, node.elts))
+            case ast.BoolOp():
+                return self.both(node)
+            case ast.Compare():
+                return self.compared(node)
+            case ast.UnaryOp(op=ast.Not()):
+                found = self.value(node.operand)
+                return tf.logical_not(found) if _is_tensor(found) else not found
+            case ast.UnaryOp():
+                return -self.value(node.operand)
+            case ast.BinOp():
+                return self.computed(node)
+            case ast.IfExp():
+                return self.chosen(node)
+            case ast.Subscript():
+                return self.part(node)
+            case ast.Call():
+                return self.called(node)
+        raise _UnknownError
+
+    def both(self, node: ast.BoolOp) -> Any:
+        decides = isinstance(node.op, ast.Or)
+        join = tf.logical_or if decides else tf.logical_and
+        found: Any = not decides
+        for each in node.values:
+            one = self.value(each)
+            if not _is_tensor(one):
+                if bool(one) is decides:
+                    return decides
+                continue
+            found = join(found, one) if _is_tensor(found) else one
+        return found
+
+    def compared(self, node: ast.Compare) -> Any:
+        left = self.value(node.left)
+        found: Any = True
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.value(right_node)
+            one = _compared(op, left, right)
+            if not _is_tensor(one):
+                if not one:
+                    return False
+            else:
+                found = tf.logical_and(found, one) if _is_tensor(found) else one
+            left = right
+        return found
+
+    def computed(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if not _is_tensor(left) and not _is_tensor(right):
+            return OPERATORS[type(node.op)].meaning(left, right)
+        left, right = _numbers(left, right)
+        return (
+            OPERATORS[type(node.op)].meaning(left, right)
+            if (not isinstance(node.op, (ast.FloorDiv, ast.Mod)))
+            else _divided(node.op, left, right)
+        )
+
+    def chosen(self, node: ast.IfExp) -> Any:
+        test = self.value(node.test)
+        if not _is_tensor(test):
+            return self.value(node.body if test else node.orelse)
+        body, orelse = self.value(node.body), self.value(node.orelse)
+        if isinstance(body, bool) or (_is_tensor(body) and body.dtype == tf.bool):
+            return tf.where(test, body, orelse)
+        return tf.where(test, *_numbers(body, orelse))
+
+    def part(self, node: ast.Subscript) -> Any:
+        whole = self.value(node.value)
+        if isinstance(node.slice, ast.Slice):
+            bounds = (node.slice.lower, node.slice.upper, node.slice.step)
+            parts = [None if part is None else self.value(part) for part in bounds]
+            if not _is_tensor(whole) and not any(map(_is_tensor, parts)):
+                return whole[slice(*parts)]
+            return _row(whole)[slice(*parts)]
+        at = self.value(node.slice)
+        if not _is_tensor(whole):
+            return whole[at]
+        # A part that is missing is 0. Another condition says that it must be there.
+        padding = [[0, at + 1]] if at >= 0 else [[-at, 0]]
+        return tf.pad(whole, padding)[at]
+
+    def called(self, node: ast.Call) -> Any:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        if name in (HOLDS, TABLE):
+            raise _UnknownError
+        if name == MEMORY:
+            return self.memory(node)
+        if name in JOINT:
+            return _JOINT[name](*map(self.tensor, node.args))
+        first = node.args[0]
+        named = first.id if isinstance(first, ast.Name) else ""
+        if name == "len" and named in self.lists & self.given.keys():
+            return len(self.given[named])
+        if (
+            name in PROPERTIES
+            and isinstance(first, ast.Name)
+            and (first.id in self.given)
+        ):
+            more = [self.value(each) for each in node.args[1:]]
+            return self.property(name, self.tensor(first), more)
+        found = [self.value(each) for each in node.args]
+        if not any(map(_is_tensor, found)):
+            return _known(name, found)
+        if name in _OF_ROWS:
+            return _OF_ROWS[name](*found)
+        raise _UnknownError
+
+    def tensor(self, node: ast.expr) -> Any:
+        assert isinstance(node, ast.Name)
+        if node.id not in self.given:
+            raise _UnknownError
+        found = self.given[node.id]
+        return found if node.id not in self.lists else found[self.index or 0]
+
+    def property(self, name: str, tensor: Any, more: Sequence[Any]) -> Any:
+        static = requirements.static(name, tensor, tuple(more))
+        if static is not None and not (isinstance(static, tuple) and None in static):
+            return static
+        if name not in _PROPERTIES:
+            raise _UnknownError
+        return _PROPERTIES[name](tensor, *more)
+
+    def memory(self, node: ast.Call) -> Any:
+        dtype, *parts = map(self.value, node.args)
+        total: Any = tf.constant(float(properties.bytes_of(dtype, ())), tf.float64)
+        for part in parts:
+            total *= tf.reduce_prod(_as(part, tf.float64))
+        limit = memory.limit()
+        return True if math.isinf(limit) else total <= limit
+
+
+def _is_tensor(found: object) -> bool:
+    return isinstance(found, tf.Tensor)
+
+
+def _numbers(*found: Any) -> Iterator[Any]:
+    """Numbers as tensors of one dtype: int64 if all are integers."""
+    floats = any(
+        isinstance(one, float) or (_is_tensor(one) and one.dtype.is_floating)
+        for one in found
+    )
+    dtype = tf.float64 if floats else tf.int64
+    return (_as(one, dtype) for one in found)
+
+
+def _as(found: Any, dtype: tf.DType) -> Any:
+    """A value or tensor as a tensor of a dtype."""
+    if _is_tensor(found):
+        return tf.cast(found, dtype)
+    # tf.cast would convert it to float32 or int32 first.
+    return tf.constant(found, dtype)
+
+
+def _row(found: Any) -> Any:
+    return tf.reshape(_as(found, tf.int64), [-1])
+
+
+def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
+    meaning = COMPARISONS[type(op)].meaning
+    if not _is_tensor(left) and not (
+        any(map(_is_tensor, right)) if isinstance(right, tuple) else _is_tensor(right)
+    ):
+        return meaning(left, right)
+    if isinstance(op, (ast.In, ast.NotIn)):
+        among = tf.reduce_any([_compared(ast.Eq(), left, one) for one in right])
+        return among if isinstance(op, ast.In) else tf.logical_not(among)
+    is_row = any(
+        isinstance(one, tuple) or one.shape.rank == 1
+        for one in (left, right)
+        if isinstance(one, tuple) or _is_tensor(one)
+    )
+    if is_row:
+        left, right = _row(left), _row(right)
+        shared = tf.minimum(tf.size(left), tf.size(right))
+        equal = tf.logical_and(
+            tf.equal(tf.size(left), tf.size(right)),
+            tf.reduce_all(tf.equal(left[:shared], right[:shared])),
+        )
+        return tf.logical_not(equal) if isinstance(op, ast.NotEq) else equal
+    if isinstance(left, str) or isinstance(right, str):
+        return meaning(left, right)
+    left, right = _numbers(left, right)
+    if isinstance(op, ast.Eq):
+        return tf.equal(left, right)
+    return (
+        tf.not_equal(left, right) if isinstance(op, ast.NotEq) else meaning(left, right)
+    )
+
+
+def _divided(op: ast.operator, left: Any, right: Any) -> Any:
+    """A division, which is 0 by 0: an op for integers would end the run."""
+    safe = tf.where(tf.equal(right, 0), tf.ones_like(right), right)
+    found = left // safe if isinstance(op, ast.FloorDiv) else left % safe
+    return tf.where(tf.equal(right, 0), tf.zeros_like(right), found)
+
+
+def _known(name: str, found: Sequence[Any]) -> Any:
+    of_attr = PROPERTIES[name].of_attr if name in PROPERTIES else None
+    if of_attr is not None:
+        return of_attr(*found)
+    functions: dict[str, Callable[..., Any]] = {
+        "len": len,
+        "sum": sum,
+        "prod": math.prod,
+        "min": min,
+        "max": max,
+        "remove": properties.removed,
+    }
+    if name not in functions:
+        raise _UnknownError
+    return functions[name](*found)
+
+
+def _flat(tensor: Any) -> Any:
+    """All numbers of a tensor in a row, as int64 or float64."""
+    is_integer = tensor.dtype.is_integer or tensor.dtype.is_bool
+    if not is_integer and not tensor.dtype.is_floating:
+        raise _UnknownError
+    return tf.reshape(tf.cast(tensor, tf.int64 if is_integer else tf.float64), [-1])
+
+
+def _extreme(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def of(tensor: Any) -> Any:
+        flat = _flat(tensor)
+        found = reduce(flat)
+        if flat.dtype.is_floating:
+            has_nan = tf.reduce_any(tf.math.is_nan(flat))
+            found = tf.where(has_nan, tf.constant(math.nan, flat.dtype), found)
+        return found
+
+    return of
+
+
+def _spans(tensor: Any, size: Any) -> Any:
+    rows = tf.reshape(
+        _flat(tensor), [-1, tf.maximum(tf.shape(tensor, tf.int64)[-1], 2)]
+    )
+    starts, ends = rows[:, -2], rows[:, -1]
+    size = _as(size, rows.dtype)
+    return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
+
+
+def _batched(tensor: Any, size: Any) -> Any:
+    count = tf.maximum(tf.shape(tensor, tf.int64)[0], 1)
+    rows = tf.reshape(_flat(tensor), [count, -1])
+    size = _as(size, rows.dtype)
+    starts = tf.range(tf.cast(count, rows.dtype))[:, tf.newaxis] * size
+    return tf.reduce_all((rows >= starts) & (rows < starts + size))
+
+
+def _permutation(tensor: Any) -> Any:
+    flat = _flat(tensor)
+    numbers = tf.range(tf.size(flat, flat.dtype))
+    return tf.reduce_all(tf.equal(tf.sort(flat), numbers))
+
+
+def _steps(start: Any, limit: Any, delta: Any) -> Any:
+    first, end, step = (tf.cast(one, tf.float64) for one in (start, limit, delta))
+    counts = tf.math.ceil(tf.math.divide_no_nan(end - first, step))
+    return tf.reduce_sum(tf.clip_by_value(counts, 0.0, 2.0**62))
+
+
+def _padded(tensor: Any, paddings: Any) -> Any:
+    return tf.shape(tensor, tf.int64) + tf.reduce_sum(tf.cast(paddings, tf.int64), -1)
+
+
+_JOINT: Mapping[str, Callable[..., Any]] = {"steps": _steps, "padded": _padded}
+_OF_ROWS: Mapping[str, Callable[..., Any]] = {
+    "len": lambda row: tf.size(row, tf.int64),
+    "sum": lambda row: tf.reduce_sum(_row(row)),
+    "prod": lambda row: tf.reduce_prod(_row(row)),
+    "min": lambda one, other: tf.minimum(*_numbers(one, other)),
+    "max": lambda one, other: tf.maximum(*_numbers(one, other)),
+    "least": lambda row: tf.reduce_min(_row(row)),
+    "most": lambda row: tf.reduce_max(_row(row)),
+}
+_PROPERTIES: Mapping[str, Callable[..., Any]] = {
+    "rank": lambda x: tf.cast(tf.rank(x), tf.int64),
+    "elements": lambda x: tf.size(x, tf.int64),
+    "shape": lambda x: tf.shape(x, tf.int64),
+    # A part that is missing is 0.
+    "value": lambda x: tf.pad(_flat(x), [[0, 1]])[0],
+    "contents": _flat,
+    "last": lambda x: tf.pad(_flat(x), [[1, 0]], constant_values=-1)[-1],
+    "least": _extreme(tf.reduce_min),
+    "most": _extreme(tf.reduce_max),
+    "finite": lambda x: tf.reduce_all(tf.math.is_finite(tf.cast(x, tf.float64))),
+    "nan_free": lambda x: tf.logical_not(
+        tf.reduce_any(tf.math.is_nan(tf.cast(x, tf.float64)))
+    ),
+    "rising": lambda x: tf.reduce_all(_flat(x)[1:] >= _flat(x)[:-1]),
+    "permutation": _permutation,
+    "batched": _batched,
+    "spans": _spans,
+}

@@ -1,0 +1,192 @@
+"""Loads a SavedModel whose ops check their conditions when they run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime._binding import assertions
+from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding.op_info import ArgInfo, OpInfo
+from opwright_runtime._internals import SavedModel, op_def_registry
+
+__all__ = ["load_checked"]
+
+_MODEL = "saved_model.pb"
+#: It has a digest of the model, which the checks change.
+_FINGERPRINT = "fingerprint.pb"
+
+
+def load_checked(
+    path: str | os.PathLike[str],
+    tags: str | Sequence[str] | None = None,
+    options: tf.saved_model.LoadOptions | None = None,
+) -> Any:
+    """Loads a SavedModel as `tf.saved_model.load` does, with checks of its ops.
+
+    Before an op whose opdef has `requires`, the loaded functions check these
+    conditions. A call that does not meet them raises an InvalidArgumentError. Without
+    the checks it could end the process. The model on disk does not change.
+
+    Args:
+        path: the folder of the model.
+        tags: the tags of its graph, as `tf.saved_model.load` takes them.
+        options: as `tf.saved_model.load` takes them.
+
+    Raises:
+        OSError: the folder has no `saved_model.pb`.
+    """
+    source = Path(path)
+    model = SavedModel()
+    model.ParseFromString((source / _MODEL).read_bytes())
+    for meta_graph in model.meta_graphs:
+        _add_checks(meta_graph.graph_def)
+    folder = Path(tempfile.mkdtemp(prefix="opwright-"))
+    try:
+        for entry in source.iterdir():
+            if entry.name not in (_MODEL, _FINGERPRINT):
+                (folder / entry.name).symlink_to(entry.resolve())
+        (folder / _MODEL).write_bytes(model.SerializeToString())
+        loaded: Any = tf.saved_model.load(str(folder), tags, options)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    # The loaded model refers to its assets in this folder.
+    weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)
+    return loaded
+
+
+def _add_checks(graph: Any) -> None:
+    """Adds checks to the nodes of a GraphDef and of its functions."""
+    checkers = _Checkers(graph)
+    checkers.add_to(graph.node)
+    # Checks are functions, which are added to the same list.
+    for function in [*graph.library.function]:
+        checkers.add_to(function.node_def)
+    graph.library.function.extend(checkers.functions)
+
+
+class _Checkers:
+    """The checks of the nodes of one graph, one for nodes that are alike."""
+
+    def __init__(self, graph: Any) -> None:
+        self.functions: list[Any] = []
+        self.opwright: Any = import_module("opwright")
+        self.known: dict[bytes, tuple[str, tuple[str, ...]] | None] = {}
+        self.taken = {one.signature.name for one in graph.library.function}
+
+    def add_to(self, nodes: Any) -> None:
+        """Adds a check before each of `nodes` whose op has conditions."""
+        for node in [*nodes]:
+            info = self.info(node.op)
+            if info is None:
+                continue
+            specs = [*_specs(info, node)]
+            found = self.of(info, node, specs)
+            if found is None:
+                continue
+            name, needed = found
+            check = nodes.add(
+                name=f"{node.name}/opwright_check",
+                op="StatefulPartitionedCall",
+                device=node.device,
+            )
+            check.input.extend(_inputs(info, node, specs, needed))
+            dtypes = [
+                one.dtype.as_datatype_enum
+                for arg, spec in zip(info.inputs, specs, strict=True)
+                if arg.name in needed
+                for one in (spec if arg.is_list else [spec])
+            ]
+            check.attr["f"].func.name = name
+            check.attr["Tin"].list.type.extend(dtypes)
+            check.attr["Tout"].list.type.append(tf.bool.as_datatype_enum)
+            node.input.append(f"^{check.name}")
+
+    def info(self, op: str) -> OpInfo | None:
+        """An op that has conditions."""
+        if op_def_registry.get(op) is None or op not in self.opwright.op_names():
+            return None
+        cls = self.opwright.op_class(op)
+        info: OpInfo | None = cls.op_def if cls.REQUIRES else None
+        return info
+
+    def of(
+        self, info: OpInfo, node: Any, specs: Sequence[Any]
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """The function that checks a node, and the inputs that it takes."""
+        key = info.name.encode()
+        for name in sorted(node.attr):
+            key += name.encode() + node.attr[name].SerializeToString()
+        if key not in self.known:
+            self.known[key] = self.made(info, node, specs)
+        return self.known[key]
+
+    def made(
+        self, info: OpInfo, node: Any, specs: Sequence[Any]
+    ) -> tuple[str, tuple[str, ...]] | None:
+        attrs = {
+            attr.name: _attr(info, node, attr.name)
+            for attr in info.attrs
+            if not attr.inferred
+        }
+        with tf.Graph().as_default():
+            found = assertions.checker(info, specs, attrs)
+        if found is None:
+            return None
+        function = found.function.function_def
+        name = f"opwright_check_{info.name.replace('>', '_')}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        function.signature.name = name
+        self.functions.append(function)
+        return name, found.names
+
+
+def _specs(info: OpInfo, node: Any) -> Iterator[Any]:
+    """A spec for each input of a node, or a list of them."""
+    for arg in info.inputs:
+        if arg.type_list_attr is not None:
+            yield [*map(_spec, _attr(info, node, arg.type_list_attr))]
+        elif arg.count is not None:
+            count = _attr(info, node, arg.count)
+            yield [_spec(_dtype(info, node, arg))] * count
+        else:
+            yield _spec(_dtype(info, node, arg))
+
+
+def _spec(dtype: Any) -> tf.TensorSpec:
+    return tf.TensorSpec(None, tf.as_dtype(dtype))
+
+
+def _dtype(info: OpInfo, node: Any, arg: ArgInfo) -> Any:
+    return arg.dtype if arg.type_attr is None else _attr(info, node, arg.type_attr)
+
+
+def _attr(info: OpInfo, node: Any, name: str) -> Any:
+    """An attr of a node. A saved node lacks attrs that have their defaults."""
+    attr = info.attr[name]
+    if name not in node.attr:
+        return attr.default
+    return attr_values.read(attr.kind, node.attr[name])
+
+
+def _inputs(
+    info: OpInfo, node: Any, specs: Sequence[Any], needed: Sequence[str]
+) -> Iterator[str]:
+    """The inputs of a node that its check needs, as the node names them."""
+    at = 0
+    for arg, spec in zip(info.inputs, specs, strict=True):
+        count = len(spec) if arg.is_list else 1
+        if arg.name in needed:
+            yield from node.input[at : at + count]
+        at += count

@@ -1,0 +1,199 @@
+"""Graphs that check the conditions of their ops when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright import OpInputError, Scope, checked, load_checked
+from opwright.array import fill
+from opwright.io import parse_example
+from opwright.math import add_v2
+from opwright.nn import Conv2D, conv2d
+from opwright.signal import irfft
+from opwright.tensor_list import tensor_list_length, tensor_list_reserve
+
+IMAGE = np.ones((1, 4, 4, 1), np.float32)
+FILTER = np.ones((2, 2, 1, 1), np.float32)
+MATRIX = np.ones((3, 1), np.float32)
+STEPS = [1, 1, 1, 1]
+SPECTRUM = np.complex64([1, 2, 3])
+MUST = r"Conv2D: rank\(input\) == 4 must hold.*input has the shape.*\[3 1\]"
+
+
+def traced(call: Callable[..., Any], *dtypes: tf.DType) -> Any:
+    """A function whose graph checks, and does not know shapes."""
+    specs = [tf.TensorSpec(None, dtype) for dtype in dtypes]
+    function = tf.function(call, autograph=False)
+    with checked():
+        return function.get_concrete_function(*specs)
+
+
+def test_checked_function_refuses_shape_when_it_runs() -> None:
+    call = traced(lambda x: conv2d(x, FILTER, STEPS, "SAME"), tf.float32)
+    assert call(tf.constant(IMAGE)).shape == (1, 4, 4, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=MUST):
+        call(tf.constant(MATRIX))
+
+
+def test_checked_function_refuses_value_when_it_runs() -> None:
+    call = traced(lambda n: irfft(SPECTRUM, n), tf.int32)
+    assert call(tf.constant([4])).shape == (4,)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        call(tf.constant([0]))
+
+
+def test_checked_function_refuses_size_when_it_runs() -> None:
+    call = traced(lambda dims: fill(dims, 1.0), tf.int32)
+    assert call(tf.constant([2, 3])).shape == (2, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, contents"):
+        call(tf.constant([2**20, 2**20]))
+
+
+def test_checked_function_checks_each_tensor_of_list() -> None:
+    def call(key: Any) -> Any:
+        lists: dict[str, Any] = {"sparse_keys": [], "sparse_types": []}
+        parsed = parse_example(
+            [b""], [], dense_keys=["a", key], dense_defaults=[1.0, 2.0],
+            dense_shapes=[[], []], **lists,
+        )  # fmt: skip
+        return parsed.dense_values
+
+    function = traced(call, tf.string)
+    assert [one.numpy().tolist() for one in function(tf.constant("b"))] == [[1], [2]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        function(tf.constant(["b", "c"]))
+
+
+def test_checks_are_added_only_where_they_are_needed() -> None:
+    def types(call: Callable[..., Any], spec: tf.TensorSpec) -> list[str]:
+        with checked():
+            graph = tf.function(call, autograph=False).get_concrete_function(spec).graph
+        return [operation.type for operation in graph.get_operations()]
+
+    unknown, known = tf.TensorSpec(None), tf.TensorSpec([None, 4, 4, 1])
+    check = "StatefulPartitionedCall"
+    assert check in types(lambda x: conv2d(x, FILTER, STEPS, "SAME"), unknown)
+    assert check not in types(lambda x: conv2d(x, FILTER, STEPS, "SAME"), known)
+    assert check not in types(lambda x: add_v2(x, x), unknown)
+
+
+def test_function_without_checks_has_none() -> None:
+    function = tf.function(lambda x: conv2d(x, FILTER, STEPS, "SAME"), autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec(None)).graph
+    types = {operation.type for operation in graph.get_operations()}
+    assert "StatefulPartitionedCall" not in types
+
+
+def test_checked_ends_with_its_block() -> None:
+    with pytest.raises(RuntimeError), checked():
+        raise RuntimeError
+    test_function_without_checks_has_none()
+
+
+def test_checked_eager_call_is_as_before() -> None:
+    with checked():
+        assert conv2d(IMAGE, FILTER, STEPS, "SAME").shape == (1, 4, 4, 1)
+        with pytest.raises(OpInputError, match="input has 2 dimensions"):
+            conv2d(MATRIX, FILTER, STEPS, "SAME")
+
+
+def test_scope_with_checks_checks_its_ops_in_graph() -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        image = tf.compat.v1.placeholder(tf.float32)
+        scope = Scope.current().with_checks().with_name("filtered")
+        assert scope.checked and "checked" in repr(scope)
+        op = Conv2D.create(scope, image, FILTER, STEPS, "SAME")
+        assert op.op.name == "filtered"
+        assert session.run(op.output, {image: IMAGE}).shape == (1, 4, 4, 1)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+            session.run(op.output, {image: MATRIX})
+    assert not Scope.current().checked
+
+
+def test_checked_function_has_gradient() -> None:
+    call = traced(lambda x: conv2d(x, FILTER, STEPS, "SAME"), tf.float32)
+    image = tf.constant(IMAGE)
+    with tf.GradientTape() as tape:
+        tape.watch(image)
+        result = call(image)
+    assert tape.gradient(result, image).shape == image.shape
+
+
+class Model(tf.Module):
+    """A model whose ops are TensorFlow's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = tf.Variable(FILTER)
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
+    def filtered(self, x: Any) -> Any:
+        return tf.raw_ops.Conv2D(
+            input=x, filter=self.filter, strides=STEPS, padding="SAME"
+        )
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+    def inverse(self, length: Any) -> Any:
+        return tf.cond(
+            tf.size(length) > 0,
+            lambda: tf.raw_ops.IRFFT(input=SPECTRUM, fft_length=length),
+            lambda: tf.zeros([1]),
+        )
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def length(self, number: Any) -> Any:
+        # Of this op, a saved model leaves out a dtype that is the default.
+        return tensor_list_length(tensor_list_reserve([2], number, tf.float32))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    model = Model()
+    tf.saved_model.save(model, str(folder), signatures=model.filtered)
+    return folder
+
+
+def test_load_checked_refuses_when_it_runs(saved: Path) -> None:
+    model = load_checked(saved)
+    assert model.filtered(tf.constant(IMAGE)).shape == (1, 4, 4, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=MUST):
+        model.filtered(tf.constant(MATRIX))
+    signature = model.signatures["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=MUST):
+        signature(tf.constant(MATRIX))
+
+
+def test_load_checked_refuses_in_branches_and_with_default_attrs(saved: Path) -> None:
+    model = load_checked(str(saved))
+    assert model.inverse(tf.constant([4])).shape == (4,)
+    assert model.inverse(tf.constant([], tf.int32)).shape == (1,)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        model.inverse(tf.constant([0]))
+    assert model.length(tf.constant(5)).numpy() == 5
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        model.length(tf.constant(2**31 - 1))
+
+
+def test_load_checked_keeps_model_and_its_files(saved: Path) -> None:
+    before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    model = load_checked(saved)
+    assert model.filter.numpy().tolist() == FILTER.tolist()
+    after = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_load_checked_without_model_raises(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"saved_model\.pb"):
+        load_checked(tmp_path)
+
+
+def test_checked_is_public() -> None:
+    assert opwright.checked is checked and opwright.load_checked is load_checked
