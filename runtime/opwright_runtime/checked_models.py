@@ -164,8 +164,8 @@ def _specs(info: OpInfo, node: Any) -> Iterator[Any]:
             yield _spec(_dtype(info, node, arg))
 
 
-def _spec(dtype: Any) -> tf.TensorSpec:
-    return tf.TensorSpec(None, tf.as_dtype(dtype))
+def _spec(dtype: Any, shape: Any = None) -> tf.TensorSpec:
+    return tf.TensorSpec(shape, tf.as_dtype(dtype))
 
 
 def _dtype(info: OpInfo, node: Any, arg: ArgInfo) -> Any:
