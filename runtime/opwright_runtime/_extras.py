@@ -1,4 +1,4 @@
-"""The packages that commands need beside TensorFlow: the extras of opwright."""
+"""The extras of opwright: packages that commands need in addition to TensorFlow."""
 
 from __future__ import annotations
 
