@@ -59,7 +59,7 @@ DECISIVE = (
     "view",
 )
 #: The modules of `opwright_notation` that decide it. They read shapes and conditions.
-NOTATION = ("conditions", "functions", "sizes", "syntax")
+NOTATION = ("conditions", "evaluation", "functions", "sizes", "syntax")
 #: Modules of opwright without ops, each with the module of the runtime whose names it
 #: exports.
 _MODULES = {
