@@ -20,6 +20,8 @@ from typing import Any
 
 from opwright_runtime._extras import how_to_install
 
+__all__ = ["command", "main"]
+
 _EPILOG = """\
 typical runs:
   opwright-convert check gpu_model

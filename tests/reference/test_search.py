@@ -375,7 +375,8 @@ def test_cli_search_in_a_terminal_cuts_rows_to_its_width() -> None:
 def test_cli_search_prints_no_log() -> None:
     """The installed command: `python -m opwright` imports the package first."""
     script = (
-        "import sys; from opwright_runtime.cli import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; from opwright_runtime.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
     )
     kept = {key: one for key, one in os.environ.items() if key[:6] != "TF_CPP"}
     done = subprocess.run(

@@ -17,6 +17,7 @@ RUNTIME = ROOT / "runtime" / "opwright_runtime"
 #: runtime's own `__init__`, which has the version.
 MAY_IMPORT = {
     "": set(),
+    "_extras": set(),
     "_internals": set(),
     "_patches": {"_internals"},
     "errors": set(),
@@ -36,10 +37,11 @@ MAY_IMPORT = {
     },
     "rnn": {"errors", "native"},
     "embedding": {"_internals", "_patches", "errors", "native", "types"},
-    "convert": {"_internals", "native", "rnn"},
+    "convert": {"_extras", "_internals", "native", "rnn"},
+    "convert_cli": {"_extras"},
     "search": {"_binding", "errors"},
     "cli": {"errors", "search"},
-    "tpu_check": {"_internals", "kernels", "runs_on"},
+    "tpu_check": {"_extras", "_internals", "kernels", "runs_on"},
     "checked_models": {"_binding", "_internals"},
     "api": {
         "_binding",

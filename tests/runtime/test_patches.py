@@ -52,7 +52,8 @@ def test_patches_are_the_only_changes_of_imported_objects() -> None:
         if path.name != "_patches.py"
         and (changes := [*changed(ast.parse(path.read_text("utf-8")))])
     }
-    assert found == {}
+    # The documented way to choose a folder, in a process that runs nothing else.
+    assert found == {"convert_cli.py": ["tempfile.tempdir"]}
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ RUNTIME = {
     "rnn": WEIGHTS,
     "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},
     "cli": {"main"},
+    "convert_cli": {"command", "main"},
     "search": {"Behind", "Found", "Results", "for_tf", "search"},
     "tpu_check": {
         "Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError",
