@@ -154,7 +154,7 @@ raise SystemExit(convert_cli.command())
 
 
 @pytest.mark.parametrize("at", ["write", "move"])
-def test_opwright_convert_a_model_that_ends_the_process_is_refused_in_words(
+def test_opwright_convert_a_model_that_ends_the_process_is_refused(
     at: str, tmp_path: Path
 ) -> None:
     target, temporary = tmp_path / "target", tmp_path / "temporary"

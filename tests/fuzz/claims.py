@@ -50,7 +50,8 @@ _SENTENCE = re.compile(
 #: What is said of a call that does not meet the conditions of its opdef.
 _REQUIRED = re.compile(
     rf"(?P<label>{_LABEL}) (?:has (?P<has>no dimensions|\d+ dimensions?|\d+ elements?)"
-    r"|has the shape \[(?P<shape>[^\]]*)\]|is .*|contains .*|holds .*|has .*)"
+    r"|has the shape \[(?P<shape>[^\]]*)\]|is .*|contains .*|holds .*|decreases"
+    r"|has size .*|has (?:inf or )?nan|has an? (?:start|index) .*)"
     r"; (?:it|each element|each row|no element|an index) (?:must|of) .*"
 )
 

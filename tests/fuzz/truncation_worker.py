@@ -23,9 +23,9 @@ from support.equivalence.registry import op_def
 
 from . import bends
 from .bends import Arguments
-from .diagnosis_worker import limit_memory, tensors
+from .diagnosis_worker import MOST_MEMORY, tensors
 from .truncation import PLACES, SEEDS
-from .worker import Reports, serve
+from .worker import Reports, limit_memory, serve
 
 #: Elements of an input that is a scalar or a short vector, at most.
 SHORT = 8
@@ -185,7 +185,7 @@ def truncates(place: Place) -> str:
 def obey(command: Mapping[str, Any], report: Reports) -> None:
     os.chdir(command["folder"])  # Where files go.
     tf.constant(0)  # What TensorFlow needs once is no call's own.
-    limit_memory()
+    limit_memory(MOST_MEMORY)
     names, first = command["ops"], command["first"]
     for number in range(first // PLACES, len(names)):
         begin = number * PLACES

@@ -72,8 +72,8 @@ RUNTIME = {
     "convert_cli": {"command", "main"},
     "search": {"Behind", "Found", "Results", "for_tf", "search"},
     "tpu_check": {
-        "Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError",
-        "check_tpu",
+        "Argument", "Blocker", "CHIPS", "Compilation", "OpenShapeError", "Report",
+        "TpuCheckError", "check_tpu",
     },
     "types": {
         "AnyDType", "AnyDTypeLike", "AnyOperand", "ArrayLike", "DType", "DTYPES",
