@@ -194,7 +194,9 @@ def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
     if convert is to_plain:
         x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype("float32")
         wanted = tf.nest.flatten(model(x))
-        found = tf.nest.flatten(tf.saved_model.load(str(target)).serve(x))
+        # A function holds its variables weakly, so the object outlives the call.
+        loaded = tf.saved_model.load(str(target))
+        found = tf.nest.flatten(loaded.serve(x))
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_allclose(a, b, atol=5e-6)
 

@@ -83,7 +83,11 @@ def test_worker_call_that_hangs_is_ended(
     assert ended.kind == "hang"
 
 
-def test_worker_call_that_grows_is_ended(worker: LimitedWorker) -> None:
+def test_worker_call_that_grows_is_ended(
+    monkeypatch: pytest.MonkeyPatch, worker: LimitedWorker
+) -> None:
+    # A slow machine takes long to fill its memory.
+    monkeypatch.setattr(worker, "seconds", 120.0)
     bend = seed_with("AsString", "width", "attr", "2147483647")
     ended = replayed(worker, call("AsString", bend))
     assert ended.kind == "memory"
