@@ -64,6 +64,8 @@ $(VENV)/.notebooks: $(VENV)/.ready
 	@touch $@
 
 test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks ## Run what `test` leaves out or runs in part.
+	$(BIN)/cmake --build build/native --parallel $(JOBS) --target cuda_tests
+	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-regex cuda
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
 
 test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
@@ -80,7 +82,7 @@ native: $(VENV)/.native ## Build the native kernels against the TensorFlow in th
 
 test-cc: native ## Run the tests in C++.
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target unit_tests
-	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure
+	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-exclude cuda
 
 test-native: test-cc ## Run the tests of the native kernels.
 	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
@@ -152,7 +154,7 @@ sanitize: $(VENV)/.native ## Run the tests in C++ under ASan, UBSan and TSan.
 			-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
 		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
-			--target unit_tests && \
+			--target unit_tests cuda_tests && \
 		for test in $$folder/*_test; do $$test --rounds 20 || exit 1; done || exit 1; \
 	done
 

@@ -50,15 +50,21 @@ function(opwright_isa_sources target stem)
   endif()
 endfunction()
 
-# opwright_tests(DOMAIN SOURCES ... LINKS ...): the program DOMAIN_test; ctest runs each of
-# its files by itself.
+# opwright_tests(DOMAIN [CUDA] SOURCES ... LINKS ...): the program DOMAIN_test; ctest runs each
+# of its files by itself. Those of the CUDA backend have a target and a label of their own,
+# because the backend is experimental.
 add_custom_target(unit_tests)
+add_custom_target(cuda_tests)
 function(opwright_tests domain)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "CUDA" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${domain}_test EXCLUDE_FROM_ALL ${ARG_SOURCES})
   target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS})
   target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
-  add_dependencies(unit_tests ${domain}_test)
+  if(ARG_CUDA)
+    add_dependencies(cuda_tests ${domain}_test)
+  else()
+    add_dependencies(unit_tests ${domain}_test)
+  endif()
   # Sources with other names help the tests, and have none.
   list(FILTER ARG_SOURCES INCLUDE REGEX "_test\\.cc$")
   foreach(source ${ARG_SOURCES})
@@ -74,5 +80,8 @@ function(opwright_tests domain)
       string(APPEND suite ${first}${rest})
     endforeach()
     add_test(NAME ${domain}.${stem} COMMAND ${domain}_test ${suite}.)
+    if(ARG_CUDA)
+      set_tests_properties(${domain}.${stem} PROPERTIES LABELS cuda)
+    endif()
   endforeach()
 endfunction()

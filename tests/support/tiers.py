@@ -38,7 +38,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "cuda": (
-        "compiles the experimental CUDA backend, or runs it on the CPU",
+        "compiles the experimental CUDA backend, or runs it on the CPU, also in C++",
         ("gpu",),
     ),
     "full_matrix": ("needs every op in every mode", ()),
