@@ -58,6 +58,7 @@ MAY_LINK = {
     "opwright_embedding_cuda": {"opwright_embedding_cuda_host"},
     "opwright_embedding_cuda_kernels": {"opwright_embedding_cuda_host"},
     "opwright_embedding_tf": {"opwright_embedding", "tensorflow"},
+    "opwright_embedding_input_tf": {"opwright_embedding", "tensorflow"},
     "opwright_embedding_device": {"opwright_embedding", "tensorflow"},
     "opwright_embedding_device_cuda": {
         "opwright_embedding_cuda",
@@ -69,6 +70,7 @@ MAY_LINK = {
     "opwright": {
         "opwright_rnn_tf",
         "opwright_embedding_tf",
+        "opwright_embedding_input_tf",
         "opwright_sparsecore_tf",
         "opwright_embedding_device",
         "opwright_embedding_device_cuda",

@@ -32,7 +32,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tpu::TPUEmbeddingConfiguration;
 
-bool IsVector(const TensorShape& shape, int64_t size) {
+bool IsVectorOfSize(const TensorShape& shape, int64_t size) {
   return shape.dims() == 1 && shape.dim_size(0) == size;
 }
 
@@ -244,7 +244,7 @@ class MergeOp : public ConversionOp {
     const char* const names[] = {"integer_tensor", "float_tensor"};
     for (int i = 0; i < 2; ++i) {
       const TensorShape& shape = context->input(i).shape();
-      OP_REQUIRES(context, IsVector(shape, totals_[i]),
+      OP_REQUIRES(context, IsVectorOfSize(shape, totals_[i]),
                   Invalid(names[i], "must have the shape [" + std::to_string(totals_[i]) +
                                         "], as tuple_mask says, has " + shape.DebugString()));
     }
@@ -280,7 +280,7 @@ class SplitOp : public ConversionOp {
       const Tensor& part = tuple->parts[i];
       const tensorflow::DataType wanted = type(parts_[i].is_float);
       OP_REQUIRES(
-          context, part.dtype() == wanted && IsVector(part.shape(), parts_[i].length),
+          context, part.dtype() == wanted && IsVectorOfSize(part.shape(), parts_[i].length),
           Invalid("tuple_mask", "says that part " + std::to_string(i) + " is a vector of " +
                                     std::to_string(parts_[i].length) + " " +
                                     tensorflow::DataTypeString(wanted) + ", it has the shape " +

@@ -164,5 +164,7 @@ REGISTER(double);
 REGISTER(Eigen::half);
 REGISTER(Eigen::bfloat16);
 
+#undef REGISTER
+
 }  // namespace
 }  // namespace opwright::rnn

@@ -201,5 +201,7 @@ REGISTER(double);
 REGISTER(Eigen::half);
 REGISTER(Eigen::bfloat16);
 
+#undef REGISTER
+
 }  // namespace
 }  // namespace opwright::rnn

@@ -10,9 +10,9 @@
 #include "rnn/tf/call.h"
 #include "rnn/tf/keras_call.h"
 #include "rnn/tf/params_canonical.h"
+#include "rnn/tf/xla_op_kernel.h"
 #include "rnn/xla/program.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
-#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "tensorflow/core/framework/op.h"
 #include "xla/shape_util.h"
@@ -376,6 +376,9 @@ const bool kConstantsRegistered = [] {
   }
   return true;
 }();
+
+#undef REGISTER
+#undef REGISTER_ON
 
 }  // namespace
 }  // namespace opwright::rnn
