@@ -47,11 +47,11 @@ types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples 
 
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
-	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow and not ($(EXTENDED))" \
+	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not (slow or rotating or $(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
-	$(PYTEST) -m "not (site or typing or $(EXTENDED))"
+	$(PYTEST) --tenth -m "not (site or typing or $(EXTENDED))"
 
 # What writes ONNX and TFLite files.
 $(VENV)/.convert: $(VENV)/.ready
@@ -66,7 +66,7 @@ $(VENV)/.notebooks: $(VENV)/.ready
 test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks ## Run what `test` leaves out or runs in part.
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target cuda_tests
 	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-regex cuda
-	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
+	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial or rotating"
 
 test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
 

@@ -46,6 +46,12 @@ LONG = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tenth", action="store_true", help="run a tenth of the rotating tests"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for marker, (reason, _) in tiers.EXTENDED.items():
         config.addinivalue_line("markers", f"{marker}: {reason}; in `make test-all`")
@@ -71,6 +77,8 @@ def pytest_collection_modifyitems(
     if not tiers.FULL:
         # A part of the matrix cannot say what all of it covers.
         left = {item for item in items if item.get_closest_marker("full_matrix")}
+        if config.getoption("--tenth"):
+            left.update(tiers.of_other_parts(items))
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
     places = {TESTS / name: place for place, name in enumerate(LONG)}

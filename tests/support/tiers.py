@@ -1,7 +1,9 @@
 """Which tests `make test` leaves to `make test-all`, and which it runs in part.
 
 `make test` has ten minutes. Tests of a marker below run in `make test-all` only. Tests
-marked `partial` run in both: in part, and in full where OPWRIGHT_FULL is 1.
+marked `partial` run in both: in part, and in full where OPWRIGHT_FULL is 1. Of the
+tests marked `rotating`, `make test` runs a tenth, another one at each commit. pytest
+without `--tenth` runs all of them.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TypeVar
+
+import pytest
 
 from support.places import ROOT
 
@@ -93,6 +97,29 @@ def marker_of(name: str) -> str | None:
 def part_of(items: Sequence[Item]) -> list[Item]:
     """A tenth of `items`, another one at each commit; all of them where FULL."""
     return list(items) if FULL else list(items[part() :: PARTS])
+
+
+def of_other_parts(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The rotating tests of the other tenths.
+
+    `@pytest.mark.rotating(together=NAME)`: the tests of a file with this name share
+    what takes long to make, and run in the same tenth. `part`: which tenth that is,
+    for tests that take so long that no two may meet by chance.
+    """
+    units: dict[str, list[pytest.Item]] = {}
+    parts: dict[str, int] = {}
+    for item in items:
+        if marker := item.get_closest_marker("rotating"):
+            together = marker.kwargs.get("together")
+            name = f"{item.path}::{together}" if together else item.nodeid
+            units.setdefault(name, []).append(item)
+            if "part" in marker.kwargs:
+                parts[name] = marker.kwargs["part"]
+    others = [name for name in units if name not in parts]
+    parts.update((name, place % PARTS) for place, name in enumerate(others))
+    return [
+        item for name, unit in units.items() if parts[name] != part() for item in unit
+    ]
 
 
 @cache
