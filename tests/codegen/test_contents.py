@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from opwright_codegen import contents
-from support.places import environment
+from support.processes import Done
 from support.workplace import command, command_on_registry, place, tree
 
-#: Seconds after which a command counts as hanging.
-LIMIT = 120
 
-
-def ended(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ended(folder: Path, *arguments: str) -> Done:
     """What a command says that has to end, whatever it is to read."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opwright_codegen", *arguments],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+    return command(*arguments, cwd=folder, timeout=120)
 
 
 @pytest.mark.parametrize("arguments", [["lint"], ["generate"], ["native"]])

@@ -2,12 +2,15 @@
 
 TensorFlow takes seconds to import. So `run_code` and `run_program` fork a process that
 has imported it, and nothing else: no op has run there, and opwright is not imported.
-A program that settles how TensorFlow is imported starts afresh instead.
+A program that settles how TensorFlow is imported starts afresh instead. Programs that
+need no TensorFlow name what else the process has imported.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -24,6 +27,7 @@ from typing import Any
 from support.places import ROOT, environment
 
 Done = subprocess.CompletedProcess[str]
+TENSORFLOW = ("tensorflow",)
 
 
 def run_code(
@@ -34,7 +38,8 @@ def run_code(
     **changes: str,
 ) -> Done:
     """`python -c code arguments`, in an environment with these changes."""
-    return _started().run({"code": code}, arguments, timeout, cwd, changes)
+    server = _started(TENSORFLOW)
+    return server.run({"code": code}, arguments, timeout, cwd, changes)
 
 
 def run_program(
@@ -43,15 +48,18 @@ def run_program(
     timeout: float = 300,
     cwd: Path = ROOT,
     afresh: bool = False,
+    imported: tuple[str, ...] = TENSORFLOW,
     **changes: str,
 ) -> Done:
     """`python -m name arguments`, in an environment with these changes.
 
     Args:
         afresh: in a process that has imported nothing.
+        imported: the modules that the process has imported otherwise.
     """
     if not afresh:
-        return _started().run({"module": name}, arguments, timeout, cwd, changes)
+        server = _started(imported)
+        return server.run({"module": name}, arguments, timeout, cwd, changes)
     return subprocess.run(
         [sys.executable, "-m", name, *map(str, arguments)],
         env=environment(**changes),
@@ -64,11 +72,11 @@ def run_program(
 
 
 class _Server:
-    """A process with TensorFlow, which forks one after the other."""
+    """A process with imported modules, which forks one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, imported: tuple[str, ...]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.processes"],
+            [sys.executable, "-m", "support.processes", *imported],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -119,8 +127,8 @@ class _Server:
 
 
 @cache
-def _started() -> _Server:
-    server = _Server()
+def _started(imported: tuple[str, ...]) -> _Server:
+    server = _Server(imported)
     atexit.register(server.process.kill)
     return server
 
@@ -157,8 +165,11 @@ def _serve() -> None:
     # What is printed on the way is no answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    import tensorflow as tf  # noqa: F401
-
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    # Or a process would look at a million objects once more when it ends: for a second.
+    gc.collect()
+    gc.freeze()
     inherited = os.environ["PYTHONPATH"].split(os.pathsep)
     path = [entry for entry in sys.path[1:] if entry not in inherited]
     for line in sys.stdin:

@@ -7,23 +7,41 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.places import ROOT, environment
-from support.processes import Done, run_code
+from support.places import ROOT
+from support.processes import Done, run_code, run_program
+
+#: What commands import that ask no TensorFlow.
+GENERATOR = tuple(
+    f"opwright_codegen.{name}" for name in ("cli", "emit", "form", "format", "scaffold")
+)
 
 
 def command(
-    *arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
 ) -> Done:
-    """Runs `opwright-codegen` as a user does, and never lets a traceback pass."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opwright_codegen", *map(str, arguments)],
-        cwd=cwd,
-        env=environment() if env is None else dict(env),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    """Runs `opwright-codegen` as a user does, and never lets a traceback pass.
+
+    With `env`, in a process that has imported nothing.
+    """
+    if env is None:
+        name = "opwright_codegen"
+        done = run_program(
+            name, *arguments, timeout=timeout, cwd=cwd, imported=GENERATOR
+        )
+    else:
+        done = subprocess.run(
+            [sys.executable, "-m", "opwright_codegen", *map(str, arguments)],
+            cwd=cwd,
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=timeout,
+            check=False,
+        )
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
