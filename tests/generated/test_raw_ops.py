@@ -18,13 +18,13 @@ import tensorflow as tf
 import opwright
 from opwright import raw_ops
 from reference.support import examples
-from reference.support.opdefs import every_op
 from support.equivalence import calls
 from support.equivalence.modes import EAGER, FUNCTION
 from support.equivalence.registry import op_def
 from support.equivalence.results import difference, same
 from support.equivalence.samples import by_table, every_sample, sample_named
 from support.grouped import check_each, every_op_by_group
+from support.opdefs import every_op
 from support.places import environment
 
 X = tf.constant([[1.0, 2.0], [3.0, 4.0]])

@@ -11,8 +11,8 @@ from opwright_codegen import load
 from opwright_codegen.model import Arg, Op
 from reference.support import inference
 from reference.support.judge import Judgement, judge, refuses
-from reference.support.opdefs import every_op
 from support.grouped import check_each, every_op_by_group
+from support.opdefs import every_op
 
 #: How many ops are checked at least.
 ENOUGH = 1250

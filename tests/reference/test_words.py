@@ -8,8 +8,8 @@ import pytest
 
 from opwright_codegen.model import Op
 from reference.support import examples, prose
-from reference.support.opdefs import every_op
 from support.grouped import check_each, every_op_by_group
+from support.opdefs import every_op
 
 
 @every_op_by_group()

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright_codegen import load, registry, since
+from opwright_codegen import registry, since
 from opwright_codegen.model import Op
 from opwright_runtime import types
-from support.places import OPDEFS
+from support.opdefs import every_op
 
 MINOR = ".".join(tf.__version__.split(".")[:2])
 INSTALLED = {op_def.name: op_def for op_def in registry.installed()}
@@ -27,7 +27,7 @@ def later(version: str | None) -> bool:
 
 @pytest.fixture(scope="module")
 def ops() -> list[Op]:
-    return load.read(OPDEFS)
+    return [*every_op().values()]
 
 
 def test_opdef_since_matches_installed_tensorflow(ops: list[Op]) -> None:

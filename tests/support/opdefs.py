@@ -1,4 +1,4 @@
-"""The ops whose words, shapes and examples are checked: all of this tree."""
+"""The opdefs of this tree, which a process of the tests reads once."""
 
 from __future__ import annotations
 
