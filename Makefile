@@ -47,7 +47,7 @@ types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples 
 
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
-	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not (slow or rotating or $(EXTENDED))" \
+	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or $(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.

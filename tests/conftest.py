@@ -33,17 +33,26 @@ NATIVE = ("convert", "embedding", "native", "rnn", "sparsecore", "versions")
 LONG = (
     "gpu/test_gpu.py",  # Compiles what test_ops.py needs.
     "embedding/test_libraries.py",
+    "golden/test_library_versions.py",
+    "test_pictures.py",
+    "rnn/test_legacy_layers.py",
     "codegen/test_interrupted.py",
     "generated/test_same_results.py",
-    "codegen/test_generate.py",
+    "embedding/test_numbers.py",
+    "fuzz/test_fuzz.py",
     "rnn/test_xla.py",
     "gpu/test_ops.py",
+    "rnn/test_numbers.py",
+    "reference/test_examples.py",
+    "test_guide.py",
     "generated/test_same_gradients.py",
     "examples/test_gradient_aggregation.py",
-    "fuzz/test_fuzz.py",
     "tpu/test_docs.py",
     "embedding/test_failed_steps.py",
     "packaging/test_wheel.py",
+    "codegen/test_stubs.py",
+    "codegen/test_generate.py",
+    "codegen/test_lossless.py",
 )
 
 

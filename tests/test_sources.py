@@ -161,6 +161,7 @@ def home_made(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_sources_use_the_words_of_the_field() -> None:
     suffixes = (".py", ".h", ".cc", ".cu", ".md", ".txt", ".yml", ".toml", ".jinja")
     found = [

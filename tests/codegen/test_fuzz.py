@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 import yaml
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from opwright_codegen import dump, emit, load, naming
@@ -31,17 +32,34 @@ from opwright_codegen.model import (
 )
 from opwright_codegen.problems import Problem
 from opwright_codegen.types import BOUNDS, DTYPES, KINDS, AttrKind, DTypeName
+from support import tiers
 from support.places import OPDEFS
 
-EXAMPLES = int(os.environ.get("OPWRIGHT_FUZZ", "100"))
-fuzz = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=EXAMPLES <= 1000,
-    suppress_health_check=list(HealthCheck),
-)
-#: For what takes a millisecond.
-fuzz_more = settings(fuzz, max_examples=20 * EXAMPLES)
+pytestmark = pytest.mark.partial
+
+Test = TypeVar("Test", bound=Callable[..., None])
+DRAWN = int(os.environ.get("OPWRIGHT_FUZZ") or (100 if tiers.FULL else 20))
+
+
+def fuzz(test: Test) -> Test:
+    """Draws other examples at each commit, and the same ones in each run of it."""
+    return _drawing(DRAWN, test)
+
+
+def fuzz_more(test: Test) -> Test:
+    """For what takes milliseconds."""
+    return _drawing(20 * DRAWN, test)
+
+
+def _drawing(examples: int, test: Test) -> Test:
+    chosen = settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=DRAWN <= 1000,
+        suppress_health_check=list(HealthCheck),
+    )
+    drawn = chosen(test)
+    return seed(tiers.part())(drawn) if DRAWN <= 1000 else drawn
 
 
 @cache

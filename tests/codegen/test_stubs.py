@@ -171,6 +171,7 @@ def test_stubs_of_opdefs_without_raw_ops_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_raw_ops_file_agrees_with_the_installed_tensorflow(tmp_path: Path) -> None:
     copy = tmp_path / "opdefs"
     shutil.copytree(OPDEFS, copy)

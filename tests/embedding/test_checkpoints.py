@@ -128,6 +128,7 @@ def test_checkpoint_in_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[name], values, name)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("midst", [False, True], ids=["as it begins", "in its midst"])
 def test_checkpoint_killed_while_saving_keeps_previous(
     midst: bool, tmp_path: Path

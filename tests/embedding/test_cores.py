@@ -16,6 +16,7 @@ from opwright import tpu
 from support.processes import run_code, run_program
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "case",
     [

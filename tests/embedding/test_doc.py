@@ -30,6 +30,7 @@ STEPS = (ROOT / "docs/explanation/embedding_steps.md").read_text("utf-8")
 TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_page_program_runs(program: str, tmp_path: Path) -> None:
     done = run_code(program.replace("/tmp/", f"{tmp_path}/"))

@@ -48,6 +48,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("case", CASES)
 def test_failures_at_random_places(case: str) -> None:
     """Tables are what the steps make that count, each with its own ids."""
@@ -56,6 +57,7 @@ def test_failures_at_random_places(case: str) -> None:
     assert "steps counted" in ran.stdout
 
 
+@pytest.mark.rotating(part=7)
 def test_failed_steps_memory_stays_level() -> None:
     ran = run_program(
         "embedding.support.failing_steps", "long", "--failures", "10000", "--pipelined"
@@ -172,6 +174,7 @@ def test_ctrl_c_ends_an_enqueue(pressed: Press) -> None:
         end_of(lambda: enqueue(system, batch), pressed(0.3))
 
 
+@pytest.mark.rotating
 def test_receive_long_wait_logs_reason() -> None:
     """After ten seconds, in the log."""
     script = """

@@ -14,6 +14,7 @@ from support.processes import run_program
 from support.tiers import KILLS
 
 
+@pytest.mark.rotating(part=7)
 def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
     """1, 2 and 4 processes; and from a checkpoint that another number of them wrote.
 
@@ -113,6 +114,7 @@ def test_hosts_stopped_host_is_named(tmp_path: Path) -> None:
     assert float(seconds) < 30
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("blow", "hosts", "what"),
     [
@@ -135,6 +137,7 @@ def test_hosts_lost_connection_names_peer(
     assert float(seconds) < 30
 
 
+@pytest.mark.rotating(part=6)
 @pytest.mark.partial
 def test_hosts_killed_at_random_training_continues_from_checkpoint(
     tmp_path: Path,

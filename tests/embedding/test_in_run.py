@@ -11,6 +11,7 @@ import pytest
 from support.processes import run_program
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("library", ["plain", "tensorflow-recommenders", "keras-rs"])
 def test_enqueue_in_every_place_finds_what_numpy_does(library: str) -> None:
     if library == "keras-rs" and sys.version_info < (3, 11):

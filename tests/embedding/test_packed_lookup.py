@@ -157,6 +157,7 @@ def test_large_activations_are_their_callers() -> None:
     np.testing.assert_array_equal(kept, weights[first])
 
 
+@pytest.mark.rotating
 def test_large_activations_take_no_new_pages() -> None:
     """Where TensorFlow pools no memory: without oneDNN, as on processors of AMD."""
     done = run_program(

@@ -11,6 +11,8 @@ import pytest
 
 from support.processes import run_program
 
+pytestmark = pytest.mark.rotating(together="programs", part=0)  # Both libraries train.
+
 SAVED = "the same"
 OLD_KIND = "an .h5 file of the old kind cannot hold the tables"
 NO_CONFIG = "must override `get_config()`"

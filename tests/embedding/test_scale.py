@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from support.places import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "embedding_scale.py"
 
 
+@pytest.mark.rotating
 def test_no_copy_of_a_table() -> None:
     """Half a GiB of table and slot, of which what a step needs is more than 1 %.
 

@@ -42,6 +42,7 @@ def test_two_tower_recall_exceeds_recall_of_popularity(trained: Path) -> None:
     assert recall < drawn.recall_of_the_truth() * 1.1
 
 
+@pytest.mark.rotating
 def test_two_tower_equal_seeds_give_equal_losses(tmp_path: Path) -> None:
     def run(name: str, seed: str) -> list[float]:
         options = ["--folder", str(tmp_path / name), "--epochs", "1", "--seed", seed]
@@ -107,6 +108,7 @@ def test_two_tower_impossible_arguments_are_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.rotating(part=1)
 def test_two_tower_hosts_share_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ ALWAYS = [
 ]
 
 
+@pytest.mark.rotating
 def test_bent_calls_are_refused_in_true_words() -> None:
     chosen = [*names(seed=0)[:30], *ALWAYS]  # The last ones first.
     found = tally(chosen, calls=20 * len(chosen), seed=0, jobs=1, seconds=30)
@@ -124,6 +125,7 @@ def test_false_shape_that_fits_with_other_values_is_noticed() -> None:
     assert found == "TensorFlow takes the shape with other values"
 
 
+@pytest.mark.rotating
 def test_tally_goes_on_after_an_op_that_waits_for_ever() -> None:
     found = tally(["Recv", "AddV2"], calls=20, seed=0, jobs=1, seconds=300)
     assert found.deaths == {"hang": 1}

@@ -18,6 +18,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
     TPUEmbeddingConfiguration,
 )
 
+from support import tiers
 from support.processes import run_code
 
 from . import references
@@ -28,6 +29,7 @@ from .reduce import reduced, without
 from .supervisor import Worker
 from .ways import Prepared, tensorflow_takes
 
+CALLS = 1500 if tiers.FULL else 500
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))
 
 
@@ -54,10 +56,11 @@ def some_calls() -> tuple[int, str]:
     """The status and the output of a run."""
     said = io.StringIO()
     with redirect_stdout(said):
-        status = main(["1500", "--seed", "0", "--seconds", "150"])
+        status = main([str(CALLS), "--seed", "0", "--seconds", "150"])
     return status, said.getvalue()
 
 
+@pytest.mark.partial
 def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     status, said = some_calls
     assert status == 0, said
@@ -76,6 +79,7 @@ def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> N
     assert compiled >= total / 100
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("family", ["sends", "kept"])
 def test_fuzzer_repeated_calls_take_no_more_memory(
     family: str, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ def stated() -> set[str]:
     return {f"{op.name}.{name}" for op in ops() for name, _ in op.truncated}
 
 
+@pytest.mark.rotating
 def test_truncation_of_some_ops_is_stated_by_their_opdefs() -> None:
     names = [op.name for op in ops()]
     chosen = [*ALWAYS, *random.Random(0).sample(names, 30)]

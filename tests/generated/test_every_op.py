@@ -1,11 +1,9 @@
 """Every op of the installed TensorFlow, but for its own test ops, has a class."""
 
-import subprocess
-import sys
-
 import opwright
 from opwright_codegen.left_out import TEST_OPS
 from support.facts import FACTS
+from support.processes import run_code
 
 # Runs in a process of its own: another test may have loaded a library of ops here.
 LIST_OPS = """
@@ -19,7 +17,7 @@ print(*(op.name for op in op_def_pb2.OpList.FromString(listed).op))
 
 
 def test_op_names_cover_installed_tensorflow() -> None:
-    listed = subprocess.check_output([sys.executable, "-c", LIST_OPS], text=True)
+    listed = run_code(LIST_OPS).stdout
     public = {name for name in listed.split() if not name.startswith("_")}
     assert len(TEST_OPS) == FACTS["tensorflow_test_ops"]
     assert public > TEST_OPS

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,7 +23,7 @@ from support.equivalence.results import difference, same
 from support.equivalence.samples import by_table, every_sample, sample_named
 from support.grouped import check_each, every_op_by_group
 from support.opdefs import every_op
-from support.places import environment
+from support.processes import run_code
 
 X = tf.constant([[1.0, 2.0], [3.0, 4.0]])
 RAGGED = tf.ragged.constant([[0.5, 1.0], [2.0]])
@@ -93,7 +91,7 @@ def compared(table: str, mode: str) -> tuple[frozenset[str], tuple[str, ...]]:
 TABLES = [*by_table([(sample.name, EAGER) for sample in every_sample()])]
 
 
-@pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", [EAGER, FUNCTION])
 @pytest.mark.parametrize("table", TABLES)
 def test_raw_op_results_equal_those_of_tensorflow(table: str, mode: str) -> None:
@@ -101,7 +99,7 @@ def test_raw_op_results_equal_those_of_tensorflow(table: str, mode: str) -> None
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
+@pytest.mark.full_matrix
 def test_raw_op_results_compared_are_of_most_ops() -> None:
     assert len(frozenset[str]().union(*(compared(t, EAGER)[0] for t in TABLES))) > 1000
 
@@ -167,7 +165,7 @@ def repeatable(name: str) -> bool:
     return examples.runs(op) and not examples.is_gone(op)
 
 
-@pytest.mark.slow
+@pytest.mark.rotating(part=1)
 def test_raw_op_repeats_calls_of_examples_as_tensorflow_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,9 +345,7 @@ print(sorted(found))
 
 @pytest.mark.slow
 def test_raw_ops_imports_the_ops_that_a_program_calls() -> None:
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, check=True
-    )
+    done = run_code(PROGRAM)
+    assert done.returncode == 0, done.stderr
     modules = ["opwright.linalg", "opwright.linalg.mat_mul", "opwright.raw_ops"]
     assert done.stdout.strip() == str(modules)

@@ -80,7 +80,7 @@ def python(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.slow
+@pytest.mark.rotating(together="odd_ops", part=2)
 def test_import_of_odd_ops_library_changes_no_opdef(
     odd_ops: Path, tmp_path: Path
 ) -> None:
@@ -99,7 +99,7 @@ def test_import_of_odd_ops_library_changes_no_opdef(
     assert texts(opdefs) == texts(OPDEFS)
 
 
-@pytest.mark.slow
+@pytest.mark.rotating
 def test_goldens_pass_mypy() -> None:
     """mypy accepts the goldens, and infers the types of what their functions return."""
     # A cache of its own: another test may run mypy at the same time.
@@ -108,7 +108,7 @@ def test_goldens_pass_mypy() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rotating
 def test_goldens_pass_pyright() -> None:
     done = python(
         "pyright",
@@ -123,7 +123,7 @@ def test_goldens_pass_pyright() -> None:
     assert found["summary"]["filesAnalyzed"] == 1 + len(list(EXPECTED.rglob("*.py")))
 
 
-@pytest.mark.slow
+@pytest.mark.rotating(together="odd_ops", part=2)
 def test_goldens_run_on_odd_ops_library(odd_ops: Path) -> None:
     """Runs in a process of its own, because a loaded library stays."""
     done = python(

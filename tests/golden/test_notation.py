@@ -22,10 +22,10 @@ from opwright_notation.functions import Kind
 from opwright_notation.sizes import MisfitError, Row
 from opwright_notation.syntax import is_call, names_in, parsed
 from support.notation import fits
-from support.places import OPDEFS
+from support.opdefs import every_op
 from support.processes import run_code
 
-pytestmark = pytest.mark.slow  # Compiles.
+pytestmark = pytest.mark.rotating(part=4)  # Compiles.
 
 DRAWS = 24
 #: What `shapes.h` has for an unknown size.
@@ -100,10 +100,10 @@ def cases() -> list[Case]:
     """The different shapes of all opdefs that have a form in C++."""
     odd, _ = load.load_text(ODD.encode(), Path("audio/Odd.yaml"))
     assert odd is not None
-    ops, problems = load.load_all(OPDEFS)
-    native, more = load.load_all(NATIVE)
-    assert not [*problems, *more]
-    found = (case for op in (odd, *ops, *native) for case in cases_of(op))
+    native, problems = load.load_all(NATIVE)
+    assert not problems
+    ops = (odd, *every_op().values(), *native)
+    found = (case for op in ops for case in cases_of(op))
     return list(dict.fromkeys(found))
 
 

@@ -70,6 +70,7 @@ def make_calls(path: str) -> None:
     print("all refused")
 
 
+@pytest.mark.rotating(together="library", part=0)
 def test_kernel_guard_exception_becomes_a_status(library: Path) -> None:
     done = subprocess.run(
         [sys.executable, __file__, library],

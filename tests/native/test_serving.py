@@ -18,6 +18,9 @@ from opwright_runtime import native
 from support.places import ROOT
 from support.processes import Done, run_program
 
+# They serve models that processes make and save.
+pytestmark = pytest.mark.rotating(together="program", part=4)
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -82,6 +82,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.rotating(together="library")
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_kernel_of_other_library_has_priority(library: Path, first: str) -> None:
     ours, theirs = "import opwright.tpu", f"tf.load_op_library({str(library)!r})"

@@ -13,6 +13,7 @@ from reference.support import inference
 from reference.support.judge import Judgement, judge, refuses
 from support.grouped import check_each, every_op_by_group
 from support.opdefs import every_op
+from support.tiers import part_of
 
 #: How many ops are checked at least.
 ENOUGH = 1250
@@ -26,14 +27,16 @@ def judged(name: str) -> Judgement:
     return _judged[name]
 
 
+@pytest.mark.partial
 @every_op_by_group()
 def test_opdef_shapes_match_shape_inference(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(judged(name).wrong) == []
 
-    check_each(names, check)
+    check_each(part_of(names), check)
 
 
+@pytest.mark.full_matrix
 def test_opdef_shapes_checked_ops_are_enough() -> None:
     checked = [name for name in every_op() if judged(name).counts]
     print(f"{len(checked)} of {len(every_op())} ops are checked")

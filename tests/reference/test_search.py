@@ -22,6 +22,7 @@ from opwright_runtime.cli import without_log
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.documents import documents
 from opwright_runtime.search.words import parts_of
+from support.processes import Done, run_program
 
 LISTS = yaml.safe_load(Path(__file__).with_name("queries.yaml").read_text("utf-8"))
 #: Of how many queries of a list an op that answers has to be among the first three.
@@ -106,6 +107,7 @@ def test_search_composed_function_puts_its_ops_first(
     assert {*found} == {*ops}
 
 
+@pytest.mark.rotating
 def test_search_order_is_the_same_in_every_process() -> None:
     queries = ["sparse", "gradient of", "dataset", "variable", "tpu embedding", "sum"]
     script = f"""
@@ -336,14 +338,8 @@ def test_functions_that_are_there() -> None:
         assert callable(owner), name
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opwright", *arguments],
-        env={**os.environ, "COLUMNS": "60"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def run(*arguments: str) -> Done:
+    return run_program("opwright", *arguments, timeout=120, COLUMNS="60")
 
 
 def test_cli_search_in_a_pipe_prints_whole_rows() -> None:

@@ -25,6 +25,7 @@ def losses(flags: str) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.rotating(part=9)
 def test_auto_jit_losses_match_those_without() -> None:
     plain = losses("")
     clustered = losses("--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")

@@ -69,6 +69,7 @@ for h, c in ((state, state), (state, [1, 2, 4]), ([1, 2, 4], state)):
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("way", ["eager", "graph", "compiled"])
 @pytest.mark.parametrize(
     ("version", "layout"),

@@ -21,6 +21,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_rnn_page_code_runs(program: str) -> None:
     done = run_code(program)

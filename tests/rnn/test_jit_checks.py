@@ -104,6 +104,7 @@ def test_jit_compile_tensor_lengths_out_of_range_are_clipped(
     assert_same(found, run(function, RIGHT, compiled=False))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("version", ["", "V2", "V3"])
 @pytest.mark.parametrize("other", ["zeros", "dropout", "seed"])
 def test_jit_compile_reserve_of_other_call_is_not_refused(

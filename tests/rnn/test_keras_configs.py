@@ -114,6 +114,7 @@ def choices(model: Any) -> list[Any]:
     return [layer.use_cudnn for layer in three]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("use_cudnn", [False, True, "auto"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_use_cudnn_survives_clones_and_files(

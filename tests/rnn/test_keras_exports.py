@@ -92,6 +92,7 @@ def test_export_formats_are_all_tested() -> None:
     assert set(formats()) <= SUFFIXES.keys() | {"tf_saved_model"}
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", SUFFIXES)
 def test_export_to_another_format_traces_the_loop_of_keras(
     kind: str, tmp_path: Path
@@ -105,6 +106,7 @@ def test_export_to_another_format_traces_the_loop_of_keras(
     assert OURS not in traced_nodes()
 
 
+@pytest.mark.rotating
 def test_export_to_litert_writes_a_file(tmp_path: Path) -> None:
     if "litert" not in formats():
         pytest.skip("this Keras does not export to litert")
@@ -112,6 +114,7 @@ def test_export_to_litert_writes_a_file(tmp_path: Path) -> None:
     assert OURS.encode() not in (tmp_path / "model.tflite").read_bytes()
 
 
+@pytest.mark.rotating
 def test_tflite_converter_of_a_model_gives_a_file_that_runs() -> None:
     model = make()
     converted = tf.lite.TFLiteConverter.from_keras_model(model).convert()
@@ -137,6 +140,7 @@ def archived(model: Any, folder: str) -> None:
     archive.write_out(folder, verbose=False)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("export", [saved, archived])
 def test_export_of_a_saved_model_keeps_the_kernels(
     export: Callable[[Any, str], None], tmp_path: Path
@@ -148,6 +152,7 @@ def test_export_of_a_saved_model_keeps_the_kernels(
     np.testing.assert_allclose(loaded.serve(X), model(X), 0, 1e-5)
 
 
+@pytest.mark.rotating
 def test_tf_function_after_an_export_keeps_the_kernels() -> None:
     model = make()
     tf.lite.TFLiteConverter.from_keras_model(model).convert()
@@ -156,6 +161,7 @@ def test_tf_function_after_an_export_keeps_the_kernels() -> None:
     assert OURS in traced_nodes()
 
 
+@pytest.mark.rotating
 def test_concrete_function_for_tflite_keeps_the_kernels_and_is_refused() -> None:
     model = make()
     function = tf.function(model).get_concrete_function(tf.TensorSpec(X.shape))
@@ -163,6 +169,7 @@ def test_concrete_function_for_tflite_keeps_the_kernels_and_is_refused() -> None
         tf.lite.TFLiteConverter.from_concrete_functions([function], model).convert()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("way", ["layers of Keras", "use_cudnn"])
 def test_saved_model_converts_after_the_remedy(way: str, tmp_path: Path) -> None:
     """Converters of a SavedModel meet our nodes; rnn_keras.md has remedies."""

@@ -125,6 +125,7 @@ def calls(draw: st.DrawFn, kind: str) -> tuple[dict[str, Any], Any, dict[str, An
     return arguments, tensor(batch, time, draw(st.integers(1, 5))), call
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(data=st.data())
@@ -136,6 +137,7 @@ def test_same_numbers(kind: str, data: st.DataObject) -> None:
     assert_same(differentiated(ours, x, **call), wanted, tolerance)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_keras_layers_in_tf_function_match_keras(kind: str, jit_compile: bool) -> None:
@@ -171,6 +173,7 @@ def test_keras_layers_run_on_the_kernels(kind: str, arguments: dict[str, Any]) -
         assert KERNELS[training] in ops and "While" not in ops
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("units", "steps", "ways"),
     [
@@ -329,6 +332,7 @@ def test_keras_layers_small_floats_match_keras(kind: str, policy: str) -> None:
         np.testing.assert_allclose(np.asarray(got, np.float32), wanted, 0, 2e-2)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("merge_mode", ["concat", "sum", None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_keras_layers_bidirectional_match_keras(
@@ -381,6 +385,7 @@ def words(rng: np.random.Generator) -> tuple[Any, Any]:
     return x, rng.integers(0, 3, 12)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("compiled", ["run_eagerly", "jit_compile", ""])
 def test_keras_layers_fit_matches_keras(compiled: str) -> None:
     x, labels = words(np.random.default_rng(0))
@@ -439,6 +444,7 @@ def test_keras_layers_get_config_matches_keras(kind: str) -> None:
     assert params_from_keras(pair(kind, 2, units=3)[1]).num_units == 3
 
 
+@pytest.mark.rotating
 def test_keras_layers_saved_files_load_with_keras(tmp_path: Path) -> None:
     x, _ = words(np.random.default_rng(0))
     theirs, ours = classifier(keras.layers), classifier(opwright.keras)
@@ -473,6 +479,7 @@ assert not any(name.startswith("opwright") for name in sys.modules)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rotating
 def test_keras_layers_export_matches_predict(tmp_path: Path) -> None:
     x, _ = words(np.random.default_rng(0))
     model = classifier(opwright.keras)
@@ -498,6 +505,7 @@ print(said[0])
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

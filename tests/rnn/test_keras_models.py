@@ -43,6 +43,7 @@ PATHS = {
 }
 
 
+@pytest.mark.rotating
 def test_on_kernels_nested_layers_are_replaced_and_compute_the_same() -> None:
     plain = nested_model()
     fast = on_kernels(plain)
@@ -61,6 +62,7 @@ def test_kernel_report_of_a_keras_model_says_what_replaces_its_layers() -> None:
     assert all("on_kernels(model) replaces it" in text for text in report.values())
 
 
+@pytest.mark.rotating
 def test_on_kernels_compiled_model_trains_as_the_original() -> None:
     y = np.random.default_rng(1).standard_normal((4, 3)).astype("float32")
     plain = nested_model()

@@ -85,6 +85,7 @@ def test_keras_rnn_op_bad_argument_is_refused(
             call(**given, sequence_lengths=lengths, rnn_mode=mode)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("biases", [0, 1, 2])
 @pytest.mark.parametrize("mode", GATES)

@@ -194,6 +194,7 @@ def compare(stack: Stack, seed: int, ragged: bool) -> None:
     np.testing.assert_array_equal(params_from_keras(new).params, packed.params)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=12, deadline=None, derandomize=True)

@@ -197,6 +197,7 @@ def test_cudnn_rnn_v3_concurrent_calls_match_reference() -> None:
         assert error(y, expected[0]["output"]) <= 1e-5
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("intra", "inter"), [(1, 16), (4, 1), (16, 16)])
 def test_cudnn_rnn_concurrent_sessions_finish(intra: int, inter: int) -> None:
     """Sessions, independent nodes and tf.data give right results without deadlock."""
@@ -204,6 +205,7 @@ def test_cudnn_rnn_concurrent_sessions_finish(intra: int, inter: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_cudnn_rnn_v3_reserve_space_is_finite(mode: str, dtype: tf.DType) -> None:

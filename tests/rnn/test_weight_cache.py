@@ -128,6 +128,7 @@ def limit() -> Iterator[int]:
 LIMIT = 8 << 20
 
 
+@pytest.mark.rotating
 def test_weight_cache_limit_holds_for_all_kernels(limit: int) -> None:
     """Each seed makes a kernel of its own, with its own parameters."""
     most = 0
@@ -275,6 +276,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.rotating(part=7)
 def test_weight_cache_resident_memory_stays_level() -> None:
     """After 1,000 sets of weights of 2 MiB, 30 epochs of 6 layers and 40 nodes."""
     done = run_code(RESIDENT)
@@ -285,6 +287,7 @@ def test_weight_cache_resident_memory_stays_level() -> None:
         assert after - before < 64, name
 
 
+@pytest.mark.rotating
 def test_weight_cache_limit_from_environment_is_checked() -> None:
     def run(value: str) -> Done:
         program = (

@@ -108,6 +108,7 @@ def run_and_compare(known: bool) -> Run:
     return compiled
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_xla_any_three_choices_match_cpu(mode: str, dtype: tf.DType) -> None:
@@ -133,6 +134,7 @@ def test_xla_any_three_choices_match_cpu(mode: str, dtype: tf.DType) -> None:
         check(case, run_and_compare(known=choice["lengths"] != "given"))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 def test_xla_random_case_matches_cpu(mode: str) -> None:
     @settings(
@@ -162,6 +164,7 @@ NAMES = ["output", "output_h", "output_c"]
 NAMES += [f"{name}_backprop" for name in ("input", "input_h", "input_c", "params")]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("op", [CudnnRNN, CudnnRNNV2, CudnnRNNV3])
 @pytest.mark.parametrize("inside", [False, True])
 def test_xla_versions_with_tape_inside_or_outside_match_reference(
@@ -193,6 +196,7 @@ def test_xla_versions_with_tape_inside_or_outside_match_reference(
         assert error(found, expected[name]) <= 1e-5, name
 
 
+@pytest.mark.rotating
 def test_xla_padding_is_not_read() -> None:
     for mode in ("lstm", "gru"):
         case = Case(mode, tf.float32, layers=2, batch=4, bidirectional=True)
@@ -205,6 +209,7 @@ def test_xla_padding_is_not_read() -> None:
             assert error(found, clean[name]) <= 1e-5, name
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 def test_xla_nan_propagates(mode: str) -> None:
     case = Case(mode, tf.float32)
@@ -278,6 +283,7 @@ def test_xla_backward_bad_argument_is_refused(
     assert f"{argument}: " in raised.value.message
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("forward_compiled", [False, True])
 def test_xla_and_cpu_backward_take_the_reserve_of_either(
@@ -321,6 +327,7 @@ def test_xla_and_cpu_backward_take_the_reserve_of_either(
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("case", SHAPES[::3], ids=str)
 def test_xla_params_ops_match_cpu(case: Case, given: bool) -> None:
@@ -374,6 +381,7 @@ def test_xla_params_size_bad_sizes_are_refused(
     assert f"{argument}: " in raised.value.message
 
 
+@pytest.mark.rotating
 def test_xla_library_loaded_after_first_compilation_compiles() -> None:
     program = """
         import tensorflow as tf

@@ -42,6 +42,7 @@ def test_runs_on_compiles_and_reasons_match_the_table() -> None:
     assert queue.reasons["v5e"] == "XLA has no kernel for it"
 
 
+@pytest.mark.rotating(part=9)
 def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
     """The ops are one that compiles, one that XLA refuses, and one without a trial."""
     ops = ["MatMul", "FIFOQueueV2", "InfeedDequeue"]
