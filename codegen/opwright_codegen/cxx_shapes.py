@@ -2,9 +2,9 @@
 
 `shapes.py` has read and checked a shape. Here its expression is written with the
 functions of `templates/native/shapes.h`, whose names are in
-`opwright_notation.functions`. A shape cannot be translated if it depends on an input's
-values, on a position in a list, or on which of several forms an input has. Such a shape
-is left open, and the reason is recorded.
+`opwright_notation.functions`. Some shapes cannot be translated: those that depend on an
+input's values or on a position in a list, and those with several forms (`either`). The
+generated C++ does not check them. A comment there gives the reason.
 """
 
 from __future__ import annotations

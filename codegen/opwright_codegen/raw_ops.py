@@ -63,7 +63,7 @@ def read(root: Path, paths: Sequence[Path]) -> tuple[RawOps | None, list[Problem
 
 
 def renew(root: Path, installed: Mapping[str, Mapping[str, str] | None]) -> bool:
-    """Updates the file from a TensorFlow, and returns whether that changed it.
+    """Writes the names of an installed TensorFlow to the file; returns if it changed.
 
     Args:
       root: the folder of opdefs.

@@ -148,7 +148,7 @@ def library(path: Path) -> list[Any]:
 
 
 def ops_without_shapes(path: Path) -> list[str]:
-    """The ops of a library whose outputs have an unknown rank for all inputs.
+    """The ops of a library that infer an unknown rank for outputs of all tried inputs.
 
     TensorFlow infers such outputs for an op without a shape function. The library is
     loaded in another process. If a shape function crashes that process, or the probe

@@ -101,9 +101,9 @@ def read(op: Op) -> tuple[Shapes, list[Misread]]:
 class _Scope:
     """The meanings of names in the shapes of an op.
 
-    A name is an attr, if there is one. Otherwise it stands for the values of the input
-    of that name, unless the name occurs in the shape of that input. Otherwise it is a
-    size or row that the shapes of inputs define.
+    A name is looked up in this order: the attr of that name; the values of the input of
+    that name, unless the shape of that input has the name in it; a size, or a row of
+    sizes, that the shapes of inputs define.
     """
 
     def __init__(self, op: Op, nodes: Mapping[str, ast.expr]) -> None:

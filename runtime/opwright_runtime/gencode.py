@@ -90,8 +90,8 @@ def declare_raw_ops(
     return raw_ops.get, raw_ops.names
 
 
-# A package needs only the names above. The names for classes of ops are imported with
-# the first class, because that takes longer.
+# The import of a generated package needs only the names above. The names below are for
+# classes of ops, and take longer to import. They are imported with the first class.
 lazy.lazy_exports(
     __name__,
     (

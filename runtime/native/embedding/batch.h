@@ -126,8 +126,9 @@ bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
 Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
                     Combiner combiner);
 
-// Checks and groups the ids of several inputs. In a num_features configuration, these are the
-// inputs of a table's only feature.
+// MakeBags for num_features configurations. There, a table has one feature, which may have
+// several inputs. Checks the ids of all of them, and groups them into the bags of that feature.
+// placements[i] says which samples lookups[i] has.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const std::vector<Lookups>& lookups,
                         const std::vector<Placement>& placements, Combiner combiner);

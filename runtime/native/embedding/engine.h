@@ -108,9 +108,10 @@ class Engine {
   // `sure` is false if the failure is only assumed. Then the next Enqueue, Receive or Send
   // returns an error that reports the dropped batches.
   void RunEnded(const RunRef& run, bool sure = true);
-  // Drops queued batches and parts of incomplete steps, except those of runs that still run.
-  // Returns how many batches it dropped. If `tell` is true and it dropped more batches than one
-  // step has, the next Enqueue, Receive or Send returns an error that reports them.
+  // Drops queued batches and parts of incomplete steps. It keeps only those of runs that are
+  // still running, and drops those that belong to no run. Returns how many batches it dropped.
+  // If `tell` is true and these are more than there are cores, the next Enqueue, Receive or
+  // Send returns an error that reports them.
   int64_t Abandon(bool tell);
   // The number of batches in a core's queue. Zero for an unknown core.
   int64_t QueuedBatches(int64_t core);

@@ -392,7 +392,7 @@ OPWRIGHT_RULE double Power(double x, double exponent) { return Min(1e200, pow(x,
 // variances, because their small differences need more digits than a float has. The inputs are
 // floats and the powers are bounded, so these rules do not overflow before their results become
 // floats. Each rule leaves slots that are finite in float32, and a weight that is not NaN. (A
-// mean of two floats that is computed in double needs no bounds for that.)
+// slot that is a mean of two floats is not clamped: in double, the mean cannot overflow.)
 
 // The base of rules whose slots have one value for each row. They have two functions:
 //   void UpdateSlots(double mean_square, F* s)  updates the slots of a row. mean_square is the

@@ -1,5 +1,5 @@
-// Tests sorts by examples and against a stable sort, shards, and the refusal of invalid
-// arguments.
+// Tests sorting, with examples and against std::stable_sort. Also tests the partition by shard,
+// and that invalid arguments are refused.
 #include "sparsecore/sort.h"
 
 #include <algorithm>

@@ -91,8 +91,9 @@ class Shapes:
         """Infers shapes.
 
         Args:
-            graph: the graph with its library.
-            wanted: names of the bodies whose shapes are needed.
+            graph: the graph with its function library.
+            wanted: the bodies whose shapes are needed: names of functions, or "" for
+                the main graph.
 
         Raises:
             ConvertError: TensorFlow refuses the graph.

@@ -412,8 +412,8 @@ def _pad(
 class _Steps:
     """Moves the unmasked steps of sequences to the front, as the kernels require.
 
-    A masked step outputs zeros, or the output of the step before it. Masked steps
-    before the first unmasked one output zeros.
+    If `zeros` is true, a masked step outputs zeros. Otherwise it outputs what the last
+    unmasked step before it did, or zeros if there is none.
     """
 
     def __init__(self, mask: _Tensor, zeros: bool) -> None:

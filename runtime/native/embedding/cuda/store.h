@@ -13,9 +13,9 @@
 namespace opwright::embedding::cuda {
 
 // `memory` allocates tables, the ids of batches and the scratch memory of updates. `memory` may
-// hand out freed memory that earlier work on `stream` still uses, for later work on `stream`.
-// Tables are on the device that is current when they are created. Any thread may call the
-// store.
+// hand out freed memory although earlier work on `stream` still uses it. The new user's work is
+// queued on `stream` too, so it runs later. Tables are on the device that is current when
+// Allocate is called. Any thread may call the store.
 std::unique_ptr<TableStore> MakeTableStore(cudaStream_t stream, std::shared_ptr<Memory> memory);
 
 }  // namespace opwright::embedding::cuda

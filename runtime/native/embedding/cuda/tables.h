@@ -103,12 +103,13 @@ class Tables {
   // enqueued. `image` is the device address of call.image. Errors in these ids are written into
   // that image.
   Status Arrive(const ArrivalCall& call, char* image, cudaStream_t stream);
-  // `image` is the device address of call.image. outputs[i] is [samples, dimension]. Errors are
-  // recorded in `errors` or, if that is null, in the errors that stop updates.
+  // Writes the activations of call.sources[i] to outputs[i], [samples, dimension]. `image` is
+  // the device address of call.image. Errors are recorded in `errors` or, if that is null, in
+  // the tables' own errors. While these contain an error, updates change nothing.
   Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
                 DeviceErrors* errors, cudaStream_t stream);
-  // Adds the errors of a batch to the errors that stop updates. The update numbers the sources
-  // of the batch from `first` on.
+  // Adds the errors of a batch to the tables' own, which stop updates. The update numbers the
+  // sources of the batch from `first` on.
   Status TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream);
 
   // `ids` has the number of ids of each table. `sources` is the number of sources of all

@@ -31,8 +31,8 @@ const OptimizerTraits* FindTraits(absl::string_view field) {
   return nullptr;
 }
 
-// The prefix of a program's name that stands for an optimizer without its own message in
-// TensorFlow's proto.
+// Some optimizers have no message in TensorFlow's proto. A user-defined program selects one:
+// its name is this prefix and the name of the optimizer.
 constexpr absl::string_view kNamedPrograms = "opwright.";
 
 // Reads the optimizer that a program names. The attributes of the program are the
