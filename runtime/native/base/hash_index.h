@@ -16,7 +16,8 @@ inline int64_t SlotsFor(int64_t keys) {
 }
 
 // The slot of `key` among `size` slots, a power of two. A slot holds the index of a key in
-// `keys`, or -1 if it is free. The caller fills the slot if it is free. Some slot must be.
+// `keys`, or -1 if it is free. The caller fills the slot if it is free. At least one slot must
+// be free.
 template <typename Index>
 Index& SlotOf(Index* slots, int64_t size, const int64_t* keys, int64_t key) {
   // Buckets are chosen by the upper bits of the hash, so slots are chosen by lower ones.

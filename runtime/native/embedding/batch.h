@@ -15,8 +15,9 @@ namespace opwright::embedding {
 
 enum class Combiner { kSum, kMean, kSqrtN };
 
-// A combiner divides the weighted sum of a sample's rows by DivisorOf(the sum of TermOf of its
-// weights). ScaleOf is the factor that replaces this division.
+// The mean and sqrtn combiners divide the weighted sum of a sample's rows by a divisor. The
+// divisor is DivisorOf(sum), where `sum` adds TermOf(weight) over the sample's ids. ScaleOf
+// returns the factor that the sum is multiplied by instead.
 OPWRIGHT_RULE double TermOf(Combiner combiner, double weight) {
   return combiner == Combiner::kSqrtN ? weight * weight : weight;
 }
@@ -48,8 +49,9 @@ struct Lookups {
   enum class Form {
     // Each row has one id.
     kDense,
-    // `where` has the shape [ids, rank] and has the coordinates of each id. If fewer
-    // coordinates identify the sample, the last one is the id's position within the sample.
+    // `where` has the shape [ids, rank] and has the coordinates of each id in the output's
+    // shape. If `rank` is one more than the dimensions of that shape, the last coordinate is
+    // the id's position within the sample.
     kIndices,
     // `where` has the shape [ids] and has the row of each id.
     kSamples,
@@ -71,10 +73,10 @@ struct DeviceLookups {
 
 // Which samples of a table's output an input fills, in a num_features configuration. There, the
 // output of a table has `stride` samples for each example of the batch. The input fills `count`
-// of them, from `first` on: its row r is sample r / count * stride + first + r % count. If
-// `sequence` is not 0, each row is a sequence and fills `sequence` samples. The id at position
-// p belongs to the sample p places after that of the row. Ids from position `sequence` on are
-// dropped.
+// of them, from `first` on: its row r fills sample r / count * stride + first + r % count. If
+// `sequence` is not 0, each row is a sequence and fills `sequence` samples, the first of which
+// has that number. The id at position p of the row belongs to the sample p places later. Ids
+// from position `sequence` on are dropped.
 struct Placement {
   int64_t count = 1;
   int64_t stride = 1;
@@ -117,12 +119,14 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner,
                         ExecutionContext* exec = nullptr);
 
-// Returns whether the device can use these ids where they are, in its memory. All sizes must be
-// right, and no id may have to be dropped, as ids beyond the end of a sequence have to be. If
-// the result is false, the ids are copied to the host, and MakeBags accepts or refuses them.
+// Returns whether the device can use these ids where they are, in its memory. That requires
+// correct sizes, float weights, and rows that are not sequences, because ids beyond the end of
+// a sequence must be dropped. If the result is false, the ids are copied to the host, and
+// MakeBags accepts or refuses them.
 bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
                      const Lookups& lookups);
-// The bags of ids in device memory for which CanStayOnDevice is true.
+// Returns the bags of ids that stay in device memory. CanStayOnDevice must be true for these
+// ids.
 Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
                     Combiner combiner);
 

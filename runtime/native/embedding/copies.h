@@ -1,6 +1,6 @@
-// Loops that copy and check callers' ids and weights in one pass, which compilers vectorize.
-// The copies cannot change after the check. The loops are compiled with the flags of the
-// including file.
+// Loops that copy callers' ids and weights and check the copies in the same pass. Compilers
+// vectorize these loops. A caller may change its arrays later, but not the checked copies. The
+// loops are compiled with the flags of the including file.
 #pragma once
 
 #include <algorithm>

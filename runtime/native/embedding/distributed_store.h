@@ -11,7 +11,8 @@ namespace opwright::embedding {
 // hosts drop it.
 class DistributedStore : public TableStore {
  public:
-  // Refuses the next batch of the program, which this host did not prepare.
+  // Refuses the next batch of the program, which this host failed to prepare. All hosts then
+  // drop it.
   virtual void Refuse(const Status& why) = 0;
   // Drops a prepared batch. All hosts then drop it.
   virtual void Drop(const PreparedRef& batch) = 0;

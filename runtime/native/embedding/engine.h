@@ -12,15 +12,15 @@
 //
 // Runs (run.h) are isolated from each other. A run receives its own batches, or batches that
 // ended runs have left in the queue, the oldest first. A run sends the gradients of the batches
-// that it received. While a run has batches for the other cores of a step, no other run can add
-// a batch to that step. When a run fails, RunEnded drops its queued batches and its parts of
+// that it received. Runs that use different cores may share a step. Runs that use a common core
+// may not (MayJoin). When a run fails, RunEnded drops its queued batches and its parts of
 // incomplete steps. A step is complete once all cores have sent its gradients. A complete step
-// stays, and all of it will update the tables.
+// stays although a run fails, and will update the tables.
 //
 // Receive and Enqueue never wait: they take a continuation, which may be called before they
 // return. The continuation is called without a lock held, by the thread that ended the wait.
-// Every other call makes the updates and ends the waits that have become possible, before it
-// returns and on its own execution context.
+// Every other call also makes the updates that have become possible, and ends the waits that
+// these updates end. It does so before it returns, on its own execution context.
 //
 // A device may find an error in an update after the update has returned. The next Receive, Send
 // or Use returns that error and does nothing else.
@@ -90,11 +90,11 @@ class Engine {
   Status Lookup(ExecutionContext* exec, const Grant& grant, float* const* outputs,
                 Status wrong = {});
 
-  // Takes the gradients of the oldest step that a core has not sent, and one learning rate for
-  // each tag. Before that, the store's CheckGradients checks `values`. They are used until the
-  // update, and the engine keeps `owner` until then to keep them alive. This call may make the
-  // update itself. If the update fails, this call returns its error, although it has taken the
-  // gradients. A later call then tries the update again.
+  // Takes a core's gradients for the oldest step whose gradients the core has not sent, and one
+  // learning rate for each tag. Before that, the store's CheckGradients checks `values`. They
+  // are used until the update, and the engine keeps `owner` until then to keep them alive. This
+  // call may make the update itself. If the update fails, this call returns its error, although
+  // it has taken the gradients. A later call then tries the update again.
   Status Send(ExecutionContext* exec, int64_t core, const std::vector<const float*>& values,
               Owner owner, const std::vector<float>& tagged_rates, const RunRef& run = {});
 
@@ -180,8 +180,8 @@ class Engine {
   // Refuses an op if the engine is closed, if it has to report lost batches, or if the op's run
   // has failed.
   Status CheckOpen(const RunRef& run);
-  // Prepares a batch before its lookup is due. If the batch is the `next` one to be looked up,
-  // this may begin its lookup instead.
+  // Prepares a batch before its lookup is due. If `next` is true, the batch is looked up next.
+  // The call may then begin the lookup instead.
   Status PrepareAhead(ExecutionContext* exec, const std::shared_ptr<const Batch>& batch,
                       bool next, const AllocateOutputs& allocate_outputs,
                       PreparedRef* prepared);

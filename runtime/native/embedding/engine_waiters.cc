@@ -30,8 +30,9 @@ bool Engine::HasOwn(const Queue& queue, const RunRef& run) {
                             [&](const Queued& one) { return one.run == run; });
 }
 
-// Runs that use one core each may form a step together. Runs that use several cores each must
-// not. Two runs use several cores if one of them has queued batches for a core of the other.
+// Returns whether a batch of `run` for `core` may join a step. Runs that use different cores
+// may share a step. Runs that use a common core must not. In that case, one run has queued
+// batches for a core of the other run.
 bool Engine::MayJoin(const Step& step, int64_t core, const RunRef& run) const {
   for (size_t c = 0; c < step.size(); ++c) {
     const RunRef& other = step[c].run;

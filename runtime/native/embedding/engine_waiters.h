@@ -5,8 +5,8 @@
 
 namespace opwright::embedding {
 
-// Whether only this run may use its batches and steps. That holds while a run with private
-// batches runs. It holds for every failed run until RunEnded drops them.
+// Whether only this run may use its batches and steps. This is true of a run with private
+// batches while it runs. It is true of every failed run, whose batches RunEnded drops.
 inline bool IsPrivate(const Run& run) { return run.has_private_batches() || run.failed(); }
 
 // The callback of a call whose wait is over. Its members are moved into it, which cannot fail.

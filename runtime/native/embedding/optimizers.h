@@ -105,8 +105,8 @@ struct OptimizerTraits {
   Optimizer optimizer;
   // The field in OptimizationParameters, or the name of a program (tf/config.cc).
   const char* field;
-  // The optimizer's part of the name LoadTPUEmbedding...Parameters. Null if there is no such
-  // op.
+  // The optimizer's part of the op names LoadTPUEmbedding...Parameters and
+  // RetrieveTPUEmbedding...Parameters. Null if there are no such ops.
   const char* op_name;
   Named slots[4];          // The slots in the order of these ops' arguments, with their names.
   Named hyper[kMaxHyper];  // The fields of the optimizer's message that the rule reads.

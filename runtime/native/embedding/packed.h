@@ -37,8 +37,8 @@ class UnpackedBags {
   bool Take(const Configuration& configuration, const PackedBags& bags, int64_t feature,
             int64_t first, int64_t end);
 
-  // The arrays are those of Bags. `offsets` is null if each sample has one id, and all weights
-  // and scales are 1.
+  // The arrays are those of Bags. `offsets` is null if the bags have no row splits and all
+  // weights and scales are 1. Each sample then has one id.
   const int64_t* offsets() const { return split_ ? offsets_.get() : nullptr; }
   const int64_t* indices() const { return indices_.get(); }
   const float* per_sample_weights() const { return weighted_ ? weights_.get() : nullptr; }

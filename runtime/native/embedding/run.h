@@ -1,5 +1,6 @@
-// A run is a group of ops that succeed or fail together. When it ends, the engine keeps or
-// undoes everything that its ops did.
+// A run is a group of ops that succeed or fail together. If a run succeeds, the engine keeps
+// the batches and steps that its ops left. If it fails, the engine drops them, except steps
+// that are complete.
 //
 // On a TensorFlow device a run is one execution of a function, or one call of a session's
 // run(). The code that runs the ops reports when and how the run ended.

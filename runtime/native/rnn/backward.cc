@@ -63,8 +63,9 @@ class BackwardPass {
         Operations(2, spec_.batch, plan_.chunk_steps, spec_.dirs(), spec_.gates(), spec_.units);
     ParallelFor(exec_, plan_.slices, operations * Operations(spec_.hidden()),
                 [&](int64_t i) { RunSlice(layer, i, chunk * plan_.chunk_steps); });
-    // Each task for the input's gradient is a part of the batch with both directions, so that
-    // no two tasks write to the same rows. Each task for the weights' gradient is a panel.
+    // Each task for the input's gradient computes a part of the batch in both directions, so
+    // that no two tasks write to the same rows. Each task for the weights' gradient computes
+    // one panel.
     const int64_t weights = spec_.dirs() * panels_.count();
     const int64_t projections = spec_.dirs() * projected_.count();
     ParallelFor(exec_, plan_.parts + weights + projections,

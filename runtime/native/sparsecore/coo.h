@@ -24,9 +24,10 @@ struct CooFeature {
   int64_t sample_count;
 };
 
-// Returns the triples in ascending order of samples. A gain is the weight of an id, which mean
-// and sqrtn divide by a denominator. Equal ids that follow each other in a sample become one
-// triple, with the sum of their gains. The denominators count each of these ids separately.
+// Returns the triples in ascending order of samples. A gain is the weight of an id. The
+// combiners mean and sqrtn divide it by a denominator. Equal ids that follow each other in a
+// sample become one triple, with the sum of their gains. The denominators count each of these
+// ids separately.
 Status FeatureToTriples(const CooFeature& feature, embedding::Combiner combiner,
                         Triples* triples);
 

@@ -1,8 +1,8 @@
 // The sparse matrix of a batch, in the form that SparseCores read.
 //
 // Each nonzero of the matrix is a triple (sample, row, gain). The gain is the factor that the
-// row is multiplied by: the weight of an id, which mean and sqrtn divide by a denominator. The
-// activations of a sample are the sum of gain * row over its triples.
+// row is multiplied by. It is the weight of an id. The combiners mean and sqrtn divide it by a
+// denominator. The activations of a sample are the sum of gain * row over its triples.
 //
 // Row r of a table is in shard r % shards at position r / shards. Each SparseCore of a chip has
 // one shard and a contiguous part of the chip's samples.

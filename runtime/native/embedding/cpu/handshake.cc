@@ -111,7 +111,7 @@ std::vector<Setting> SettingsIn(const char* text, int64_t size) {
 }
 
 // Describes the differences between the settings of two hosts. Stops at the first setting that
-// only one of the hosts has, because all later settings differ then.
+// only one of the hosts has, because the lists do not match after it.
 std::string DifferencesOf(const std::vector<Setting>& others, const std::vector<Setting>& own,
                           const std::string& other_host, const std::string& own_host) {
   std::string found;

@@ -3,8 +3,8 @@
 //
 // A host requests units (request_plan.h) from the hosts that own their rows, and combines the
 // replies. For each unit it sends one gradient. The owner sums the gradients of all hosts, in
-// the order of the hosts, and then updates each row once. The tables therefore become those of
-// one host that has all batches.
+// the order of the hosts, and then updates each row once. The tables therefore get the same
+// values as those of a single host that has the batches of all hosts.
 #pragma once
 
 #include <memory>

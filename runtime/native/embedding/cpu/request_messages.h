@@ -40,7 +40,7 @@ std::string MakeRequest(const Configuration& whole, const RequestHeader& header,
 int64_t IdsBytes(const Configuration& whole, const ShardRequest& request);
 void EncodeIds(const Configuration& whole, const ShardRequest& request, char* to);
 // Fills the arrays of a request from such a message. `own` has the shards of this host, and
-// `host` is its name for errors. Returns what is wrong with the ids, or an empty text.
+// errors name this host as `host`. Returns what is wrong with the ids, or an empty text.
 std::string DecodeIds(const Configuration& whole, const Configuration& own,
                       const std::string& host, const char* from, ShardRequest* request);
 

@@ -66,8 +66,8 @@ struct RequestPlan {
   // begins[table][host] is the number of the table's units from the hosts before `host`. The
   // last element for each table is the number of units from all hosts.
   std::vector<std::vector<int64_t>> begins;
-  // For each feature, one bag of units for each sample. The sample is their sum, with
-  // the weights and the scale of the bag.
+  // For each feature, one bag of units for each sample. The sample's activation is the sum of
+  // these units, with the weights and the scale of the bag.
   std::vector<Bags> units_of;
 };
 

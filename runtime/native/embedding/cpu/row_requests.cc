@@ -210,8 +210,9 @@ void ShardRequestQueue::Work() {
                                         exchange_->Describe(host()));
       }
       lock.lock();
-      // If a host refused the batch, all hosts have dropped it and are in step. After any other
-      // error, other hosts may be at a later batch, so later exchanges cannot work.
+      // If a host refused the batch, all hosts have dropped it and go on with the same next
+      // batch. After any other error, other hosts may be at a later batch, so later exchanges
+      // cannot work.
       if (broken_.ok() && !batch->over_) broken_ = status;
     }
     batch->end_.set_value(std::move(status));
@@ -312,8 +313,9 @@ Status ShardRequestQueue::ExchangeIds(const SharedBatch& batch,
   return {};
 }
 
-// Compares the combiners of all hosts. If fingerprints in the headers differ, every host finds
-// that. All hosts then exchange their combiners, so that the error can name the features.
+// Compares the combiners of all hosts. If fingerprints in the headers differ, every host
+// detects the difference. All hosts then exchange their combiners, so that the error can name
+// the features.
 Status ShardRequestQueue::CompareCombiners(const SharedBatch& batch,
                                            const std::vector<RequestHeader>& headers) const {
   const auto differs = [&](const RequestHeader& one) {

@@ -29,8 +29,8 @@ class SharedBatch : public PreparedBatch {
 
   const RequestPlan& plan() const { return plan_; }
   int64_t number = -1;  // Counts the batches of the queue. It is the same on all hosts.
-  // For each host, the gradients of the request units (request_plan.h) that it requested. The
-  // update uses them.
+  // gradients[h] has the gradients that host h sent for the units (request_plan.h) that it had
+  // requested from this host. The update uses them.
   std::vector<Exchange::Buffer> gradients;
 
   bool over() const override { return over_; }
@@ -60,9 +60,9 @@ using SharedRef = std::shared_ptr<SharedBatch>;
 // Exchanges the requests of one batch after the other, in the order of the calls and in the
 // background. Only a caller that needs the replies waits.
 //
-// Each message of counts, rows or gradients has a flag: whether its host refuses the batch. If
-// one host refuses a batch, all hosts drop it. The refusing host then sends the reason, and the
-// hosts continue with the next batch.
+// Each message of counts, rows or gradients has a flag: whether the sending host refuses the
+// batch. If one host refuses a batch, all hosts drop it. The refusing host then sends the
+// reason, and the hosts continue with the next batch.
 class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue> {
  public:
   // `whole` has all tables, and `own` has the shards of this host.
@@ -97,7 +97,7 @@ class ShardRequestQueue : public std::enable_shared_from_this<ShardRequestQueue>
                   const std::vector<Exchange::Buffer>& in) const;
 
   // Waits until the requests of the batch have been exchanged. Sets `incoming` to the requests
-  // of all hosts, which `store` has prepared.
+  // of all hosts to this host, as batches that `store` has prepared.
   Status AwaitIncoming(ExecutionContext* exec, SharedBatch* batch, TableStore* store,
                        const std::vector<PreparedRef>** incoming) const;
 

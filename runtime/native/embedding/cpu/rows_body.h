@@ -242,7 +242,7 @@ void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetc
   const int64_t stride = call.stride, dimension = call.dimension, out_stride = call.out_stride;
   const int64_t first = call.first, end = call.end, rows = prefetcher.rows;
   const bool streaming = call.streaming;
-  // Rows of several cache lines keep memory busy without groups of pages.
+  // Rows of several cache lines keep memory busy without WarmTlb.
   const bool pages = kWaitsForPages && dimension * static_cast<int64_t>(sizeof(float)) <= kLine;
   float* out = call.out + first * out_stride;
   for (int64_t i = first; i < end; ++i, out += out_stride) {
@@ -449,7 +449,8 @@ inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row
 }
 
 // The cache lines that the update of one row needs: those of its weights, of its slots, and of
-// the first of its gradients. The slots may directly follow the weights (`interleaved`).
+// the gradient of its first contribution. The slots may directly follow the weights
+// (`interleaved`).
 struct UpdateLines {
   explicit UpdateLines(const UpdateCall& from, int64_t slots_size)
       : call(from),

@@ -84,11 +84,12 @@ struct Table {
 
 int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// A row of fewer floats is narrow. The slots of a narrow row follow its weights: an update then
-// finds them in the same cache lines and page. The slots of wide rows are in a separate array.
-// The weights are then adjacent, so that lookups need half the pages and use all sets of the
-// caches. Row-wise slots are always in a separate array, where many rows share a cache line.
-// One value after each narrow row would make most rows share cache lines with other rows.
+// A row of fewer floats than kNarrowRow is narrow. The slots of a narrow row follow its
+// weights: an update then finds them in the same cache lines and page. The slots of wide rows
+// are in a separate array. The weights are then adjacent, so that lookups need half the pages
+// and use all sets of the caches. Row-wise slots are always in a separate array, where many
+// rows share a cache line. One value after each narrow row would make most rows share cache
+// lines with other rows.
 constexpr int64_t kNarrowRow = 64;
 
 // If the weights of all tables have at most this many bytes, they stay in the caches of the CPU
@@ -413,7 +414,7 @@ class CpuTableStore : public TableStore {
 
  private:
   // Marks a write to the tables. While a Writing exists, no background lookup begins. Its
-  // constructor stops those that have begun, because they would read old rows.
+  // constructor stops the background lookups that have begun, because they would read old rows.
   class Writing {
    public:
     explicit Writing(CpuTableStore* store) : store_(store) {

@@ -259,8 +259,8 @@ TEST(Store, ManyIdsAreSummedByRow) {
   }
 }
 
-// A lookup that began before a write is made again after it. A lookup that began is stopped if
-// its batch is never received, or is received with other outputs.
+// A lookup that began ahead of a write is made again after the write. A lookup that began ahead
+// is stopped if its batch is never received, or is received with other outputs.
 TEST(Store, LookupsThatBeganAheadSeeLaterWrites) {
   Pool pool(3);
   PoolContext exec(pool);

@@ -92,8 +92,8 @@ struct Weigh {
   }
 };
 
-// Adds the errors of a batch to the errors of its update. The update numbers the sources of the
-// batch from `first` on.
+// Adds the errors of a batch to the errors of its update. In the update, source 0 of the batch
+// has the number `first`.
 struct TakeOver {
   const DeviceErrors* found;
   int64_t first;

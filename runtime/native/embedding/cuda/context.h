@@ -7,9 +7,9 @@
 
 namespace opwright::embedding::cuda {
 
-// Enters and leaves CUDA contexts instead of choosing devices. The current device of a thread
-// without a context is device 0, even if the program must not use that GPU. Switching back to
-// that device would create a context on it. Therefore no device is ever chosen.
+// Enters and leaves CUDA contexts, and does not switch devices with cudaSetDevice. The current
+// device of a thread without a context is device 0, even if the program must not use that GPU.
+// To switch back to device 0 would create a context on it.
 class Context {
  public:
   // Returns the context of the calling thread. If the thread has none, creates the context of

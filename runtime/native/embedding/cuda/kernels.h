@@ -1,6 +1,6 @@
-// The kernels: plain functions that do the work of one thread. They use no operations of a warp
-// or a thread block. tables.cu compiles them for GPUs. Tests run them on the CPU, thread by
-// thread.
+// The kernels: plain functions that do the work of one thread. They call no operation of a warp
+// or a thread block, such as a shuffle or a barrier. tables.cu compiles them for GPUs. Tests
+// run them on the CPU, thread by thread.
 //
 // A kernel is an object. threads() returns how many threads it needs. operator()(thread, block)
 // does the work of one thread at one block of columns. Threads that share a row have adjacent

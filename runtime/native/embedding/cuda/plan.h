@@ -52,7 +52,7 @@ struct Chunks {
 };
 
 // Refuses a table with rows that cannot be addressed. Chunks have up to `most_bytes` bytes.
-// They are larger if there would be too many of them.
+// They are larger if the table would have more than kMaxChunks of them.
 StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes);
 
 // The threads that share a row. Each thread processes kFloats columns in a block of columns.
@@ -104,8 +104,8 @@ StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
                                const std::vector<int64_t>& ids, int64_t resident,
                                int64_t image_bytes, int64_t sort_bytes);
 
-// Returns the number of thread blocks for so many threads. If the grid would be too large, each
-// thread of the kernel processes several items.
+// Returns the number of thread blocks for `threads` threads. If the grid would be too large,
+// each thread of the kernel processes several items.
 int64_t GridOf(int64_t threads);
 
 // Returns a description, such as "table 'items': 5 rows of 8 float32 with 1 slots".

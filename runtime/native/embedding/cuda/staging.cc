@@ -239,9 +239,9 @@ StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
     made.data = static_cast<char*>(memory_->Allocate(size));
     if (!made.data) return Piece();
   }
-  // The allocator may return memory that earlier work on the readers' stream still uses. Which
-  // work that is becomes known only now. The writers therefore wait for all work that is queued
-  // on that stream.
+  // The allocator may return memory that earlier work on the readers' stream still uses. All of
+  // that work is queued by now. The writers' stream therefore waits for everything that is
+  // queued on the readers' stream.
   const StatusOr<FenceRef> fence = pass();
   Status status = fence.status();
   if (status.ok()) status = (*fence)->Before(writers_);

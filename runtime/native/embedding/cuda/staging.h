@@ -42,9 +42,9 @@ class Fence {
 };
 using FenceRef = std::shared_ptr<const Fence>;
 
-// Pinned host memory, through which a device copies asynchronously. The pool grows with how
-// much is in use at the same time. It has at most kMost bytes, unless the blocks of current
-// leases exceed that. All functions may be called from any thread.
+// Pinned host memory, through which a device copies asynchronously. The pool grows with the
+// number of bytes that are in use at the same time. It has at most kMost bytes, unless current
+// leases need more. All functions may be called from any thread.
 class Staging {
   struct Block;
 
@@ -79,8 +79,8 @@ class Staging {
   // Waits until the device uses no block.
   ~Staging();
 
-  // Returns a block of at least `bytes` bytes. If the pool already has kMost bytes, waits until
-  // the device has finished with a block.
+  // Returns a block of at least `bytes` bytes. If a new block would exceed kMost, waits until
+  // the device has finished with a returned block.
   StatusOr<Lease> Take(int64_t bytes);
   // Frees unused memory, except kKept bytes.
   void Trim();
@@ -114,15 +114,15 @@ class Staging {
 // only after its last reader has finished. All functions may be called from any thread.
 class Pieces {
  public:
-  // The limit for all pieces. If it is reached, writers wait for the readers of a free piece
-  // before a new piece is allocated.
+  // The limit for all pieces. If a new piece would exceed it, Take reuses a free piece, and the
+  // writers' stream waits for that piece's readers.
   static constexpr int64_t kMost = int64_t{256} << 20;
 
   struct Piece {
     char* data = nullptr;
     int64_t bytes = 0;
-    // The fence after the last reader. Null until Take records a fence on the readers' stream
-    // after the piece was returned.
+    // The fence after the last reader. GiveBack sets it to null. Then Take or Passes sets it to
+    // a fence that was recorded on the readers' stream later.
     FenceRef read;
   };
 

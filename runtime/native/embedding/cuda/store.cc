@@ -423,8 +423,8 @@ class Store : public TableStore {
   }
 
   // Retries an allocation for a limited time, because other threads may free memory soon. No
-  // lock is held. After a failure, allocations of that size are not retried until one of at
-  // least that size has succeeded.
+  // lock is held. After a failure, allocations of at least that size are not retried until one
+  // of them has succeeded.
   template <class Try>
   void RetryAllocation(int64_t bytes, const Try& attempt) {
     const auto until = std::chrono::steady_clock::now() + kWaitForMemory;
@@ -504,8 +504,8 @@ class Store : public TableStore {
     return PreparedRef(std::move(made));
   }
 
-  // The errors that the device found in some of its work. They are valid after the device has
-  // passed the fence.
+  // The errors that the device found in one update or lookup. They are valid after the device
+  // has passed the fence.
   struct Report {
     Staging::Lease block;
     FenceRef fence;

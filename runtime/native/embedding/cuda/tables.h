@@ -1,9 +1,9 @@
 // Tables in the memory of a GPU. This code does not use TensorFlow.
 //
-// Calls queue work on the caller's stream and return. Only Check waits for the GPU, and it also
-// reports bad ids and gradients. After a bad call, no update changes a row of the tables that
-// share a DeviceErrorBuffer until that buffer is cleared. The caller must order calls on the
-// same tables.
+// Calls queue work on the caller's stream and return. Only DeviceErrorBuffer::Check and
+// destructors wait for the GPU. Check also reports bad ids and gradients. After a call with
+// such arguments, updates change no row of the tables that share the DeviceErrorBuffer, until
+// the buffer is cleared. The caller must order calls on the same tables.
 //
 // A lookup of many features is one kernel. An update is one kernel for each of its phases. The
 // number of tables does not change the number of kernels.
@@ -108,8 +108,8 @@ class Tables {
   // the tables' own errors. While these contain an error, updates change nothing.
   Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
                 DeviceErrors* errors, cudaStream_t stream);
-  // Adds the errors of a batch to the tables' own, which stop updates. The update numbers the
-  // sources of the batch from `first` on.
+  // Adds the errors of a batch to the tables' own, which stop updates. In the update, source 0
+  // of the batch has the number `first`.
   Status TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream);
 
   // `ids` has the number of ids of each table. `sources` is the number of sources of all

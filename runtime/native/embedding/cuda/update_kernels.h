@@ -317,7 +317,7 @@ struct UpdateTiles {
   }
 };
 
-// A run (Sorted) that begins in one tile and continues in others. Of finds the run's task,
+// A run (Sorted) that begins in one tile and continues in others. `Of` finds the task of a run,
 // because one list has the runs of all tasks of the group. The kernels add the run's partial
 // sums, and then update its row.
 template <class Rule, bool kWide>

@@ -137,7 +137,7 @@ struct alignas(4 * sizeof(X) < 16 ? 4 * sizeof(X) : 16) Four {
   X x[kFloats];
 };
 
-// Get reads a thread's columns, for which any() must be true. Columns beyond the last one are
+// Get reads a thread's columns. columns.any() must be true. Columns beyond the last one are
 // zero.
 template <bool kWide, class X>
 OPWRIGHT_RULE Four<X> Get(const Columns<kWide>& columns, const X* row) {

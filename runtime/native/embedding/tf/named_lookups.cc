@@ -9,12 +9,12 @@
 // TensorFlow builds without TPUs.
 //
 // The second property is the order. TensorFlow may run the enqueuing ops of one function in any
-// order, and also calls of functions that write no common variable. If there are several, this
-// pass makes each wait for the one before it in the function.
+// order, and also calls of functions that write no common variable. If a function has several
+// such ops, this pass makes each wait for the one before it.
 //
 // Both properties apply to each TensorCore separately. TensorCores must not wait for each other
-// here, because the second step of one is looked up only after all have sent the gradients of
-// the first step.
+// here, because the second step of one TensorCore is looked up only after all TensorCores have
+// sent the gradients of the first step.
 #include <algorithm>
 #include <cstdint>
 #include <functional>

@@ -23,7 +23,7 @@ namespace {
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Allocates the activations of lookups without an op. malloc returns large blocks to the
+// Allocates the activations of lookups without an op. free() returns large blocks to the
 // system, so the next lookup would get new pages. Faulting these pages in takes longer than
 // reading the rows. The last released tensor is therefore kept for the next lookup of the same
 // shape.

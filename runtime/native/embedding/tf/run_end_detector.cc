@@ -42,8 +42,8 @@ const Rendezvous::ParsedKey& ProbeKey(OpKernelContext* context = nullptr) {
   return *parsed;
 }
 
-// Returns the reply of a rendezvous to a cancelled request. It is the reason of an abort, or
-// else the cancellation.
+// Returns the reply of a rendezvous to a cancelled request. An aborted rendezvous replies with
+// the status of the abort, and any other with the cancellation.
 absl::Status PollAborted(RendezvousInterface* rendezvous) {
   CancellationManager cancelled;
   cancelled.StartCancel();

@@ -87,8 +87,8 @@ class TrackedRun : public Run, public std::enable_shared_from_this<TrackedRun> {
       : Run(/*has_private_batches=*/true),
         manager_(context->cancellation_manager()),
         token_(manager_->get_cancellation_token()),
-        // Whether this is a function that was not inlined. The end of such a function is not
-        // the end of the run.
+        // Whether this is a function that was not inlined. Such a function ends before the run
+        // that called it.
         nested_(context->step_id() < 0 && context->step_container() &&
                 context->step_container()->StepId() == context->step_id()),
         detector_(MakeRunEndDetector(context)) {}

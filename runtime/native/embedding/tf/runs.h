@@ -1,10 +1,10 @@
-// Determines which run an op belongs to and how runs end. A run is that of a function or of a
-// session, or everything that a Python thread does within one step.
+// Determines which run an op belongs to and how runs end. A run is one execution of a function,
+// one run() of a session, or everything that a Python thread does within one step.
 //
-// A kernel cannot get either of these from TensorFlow. But each run has a cancellation manager
-// and a rendezvous. The manager calls its callbacks when the run fails, is cancelled or ends. A
-// failed run aborts the rendezvous, for any cause of failure, and a successful run releases it.
-// Together they show how the run ended.
+// TensorFlow does not give a kernel its run or the end of the run. But each run has a
+// cancellation manager and a rendezvous. The manager calls its callbacks when the run fails, is
+// cancelled or ends. A failed run aborts the rendezvous, for any cause of failure, and a
+// successful run releases it. Together they show how the run ended.
 #pragma once
 
 #include <cstdint>

@@ -52,9 +52,9 @@ class System {
   // These functions call the functions of Engine, if there is an engine.
   void RunEnded(const RunRef& run, bool sure);
   bool Holds(const RunRef& run);
-  // Steps returns how many steps all TensorCores have sent. Abandon returns how many batches
-  // and steps Engine::Abandon dropped. QueuedBatches returns how many batches a TensorCore's
-  // queue has. Each returns -1 if there are no tables.
+  // Steps returns the number of steps whose gradients all TensorCores have sent. Abandon
+  // returns how many batches Engine::Abandon dropped. QueuedBatches returns how many batches a
+  // TensorCore's queue has. Each returns -1 if there are no tables.
   int64_t Steps();
   int64_t QueuedBatches(int64_t core);
   int64_t Abandon(bool tell);
@@ -62,7 +62,7 @@ class System {
   // Returns the engine for an op with this configuration. An empty configuration fits any
   // engine.
   absl::StatusOr<std::shared_ptr<Engine>> Find(absl::string_view config = {});
-  // Returns the number of threads of ops when the tables were configured.
+  // Returns the number of threads that ops had when the tables were configured.
   int Threads();
   // Returns whether the engine's tables are on the device that the op runs on.
   bool LiesHere(tensorflow::OpKernelContext* context, const Engine& engine);

@@ -32,8 +32,8 @@ constexpr auto kIdle = std::chrono::seconds(5);
 
 // Python's signal handler only records a signal. Python processes it after the op has returned,
 // which is too late for an op that waits. The handler of this file therefore records the time
-// of the signal and then calls Python's handler. A signal may come just before an op begins to
-// wait.
+// of the signal and then calls Python's handler. The time matters because a signal may come
+// just before an op begins to wait.
 //
 // The time of the last Ctrl-C in nanoseconds. 0 means never.
 std::atomic<int64_t> interrupted{0};

@@ -1,6 +1,6 @@
-// XLA's kernels of ops. With OPWRIGHT_DECLARE_XLA_CLIENT they come without the headers of XLA's
-// client: the kernels only point to a client, and its headers take most of the time that a file
-// with such kernels compiles.
+// Includes XlaOpKernel. With OPWRIGHT_DECLARE_XLA_CLIENT, this file declares the classes of
+// XLA's client in place of their headers. The kernels only use pointers to a client, and the
+// client's headers take most of the compile time of a file with kernels.
 #pragma once
 
 #ifdef OPWRIGHT_DECLARE_XLA_CLIENT

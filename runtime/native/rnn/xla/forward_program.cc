@@ -86,8 +86,8 @@ class ForwardProgram : Program {
 
   absl::StatusOr<XlaOp> Layer(int64_t layer, XlaOp x) {
     if (spec_.drops() && layer > 0) x = Drop(Wide(x), nonce_, layer);
-    // The loop carries y and, for each direction, those of h, c, gates and cells that the cell
-    // has.
+    // The loop carries y. For each direction, it also carries h and, if there are any, c, the
+    // saved gates and the saved cell states.
     Ops carried{Zeros(type_, {time_, batch_, spec_.width()})}, fixed;
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
       const int64_t pseudo = layer * spec_.dirs() + dir;
