@@ -117,7 +117,8 @@ def _element(attr: Attr, names: Mapping[str, str]) -> PyType:
 def dtype_given(attr: Attr) -> PyType:
     """The type of a dtype argument that does not decide the type of an output.
 
-    It accepts the classes of the allowed dtypes, and names.
+    It accepts the classes of the allowed dtypes, and other names of a dtype
+    (`DTypeLike`).
     """
     if attr.allowed is None:
         return given(attr)

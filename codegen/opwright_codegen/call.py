@@ -55,8 +55,8 @@ def converters(op: Op) -> Iterator[str]:
 def fast_path_condition(op: Op, required: Requirements, *, by_function: bool) -> str:
     """The condition for a fast path. It begins with `and`.
 
-    The fast path truncates no number, and TensorFlow gets no argument that ends the
-    process.
+    If it is true, the fast path truncates no number, and TensorFlow gets no argument
+    that ends the process.
     """
     condition = _integers_condition(op, by_function=by_function)
     if required.condition:
@@ -123,8 +123,8 @@ def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
 def _pair_fits(op: Op, args: Sequence[Arg]) -> str:
     """The condition for two inputs, of which the second gets the dtype of the first.
 
-    Integers up to 127 fit all dtypes that most ops allow. Other integers need the
-    first input's dtype, whose number TensorFlow gives at once.
+    Integers up to 127 fit all dtypes that most ops allow. For other integers, the
+    condition also looks at the dtype of the first input.
     """
     first, second = (naming.argument(arg.name) for arg in args)
     is_int32 = _within(DTypeName("int32"), second)
@@ -165,9 +165,9 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
     """The inputs that TensorFlow converts to a dtype of integers or bool.
 
     Inputs that share a dtype are yielded together. With them comes the dtype that they
-    get if none of them is a tensor. None means that they get the dtype of the first
-    input, which then loses nothing. An input that kernels truncate is yielded alone,
-    with the dtype to which they truncate it.
+    get if none of them is a tensor. None means that they get the dtype that TensorFlow
+    infers from the first input, which is then not truncated. An input that kernels
+    truncate is yielded alone, with the dtype to which they truncate it.
     """
     truncated = dict(op.truncated)
     shared: dict[str, list[Arg]] = {}

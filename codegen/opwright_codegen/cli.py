@@ -617,8 +617,8 @@ def _lint(options: argparse.Namespace) -> int:
     problems += groups.read(options.opdefs, load.find(options.opdefs))[1]
     if problems:
         raise OpdefError(problems)
-    # opwright's own opdefs have one form, and are documented completely. Other authors
-    # may leave out the line and some keys.
+    # opwright's own opdefs must be in the form of `form.py` and documented completely.
+    # Other authors may leave out `form.LINE` and some keys.
     own = options.opdefs.resolve() == load.own_opdefs().resolve()
     arranged: dict[Path, bytes] = {}
     unformed: list[Problem] = []

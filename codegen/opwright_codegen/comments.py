@@ -2,7 +2,8 @@
 
 A comment belongs to the item below it, or to the item on the same line before it. An
 item is a key, an entry of a section, or a key of an entry. In the new file the comment
-is at the same item, or at the nearest one that still exists.
+is at the same item. If that item does not exist, the comment is at the end of the
+innermost item around it that exists, or of the file.
 """
 
 from __future__ import annotations

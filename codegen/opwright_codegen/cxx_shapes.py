@@ -30,8 +30,8 @@ class OpenError(Exception):
 class Shape:
     """A shape in C++.
 
-    `parts`: the source of an `opdef::Shape`. `where`: a condition under which an input
-    is refused although its sizes fit `parts`, or None.
+    `parts`: the source of an `opdef::Shape`. `where`: the condition under which an
+    input is refused although its sizes fit `parts`; None if there is no such condition.
     """
 
     parts: str
@@ -50,8 +50,8 @@ def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
             continue
         try:
             # If the shape of an input is left open, the sizes that it defines have no
-            # value. In C++, the result of such sizes is unknown, so this needs no
-            # special treatment.
+            # value. In C++, such a size is unknown, and so is a size computed from it.
+            # Shapes with these sizes need no special treatment.
             writer = _Writer(op, read)
             found[arg.name] = writer.shape(parsed(said[arg.name]))
         except OpenError as error:

@@ -138,8 +138,8 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
         text = f"attr {old.name}: {old.kind} -> {new.kind}"
         yield Change(op, "changed", text, True)
         return
-    # They are compared in tuples, because nan is not equal to itself, while tuples with
-    # the same nan object are equal.
+    # The defaults are compared in tuples, because nan is not equal to itself, while
+    # tuples with the same nan object are equal.
     if (old.default,) != (new.default,):
         was, now = (
             "none" if attr.default is None else literals.value(attr.default)

@@ -140,7 +140,8 @@ def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
 def raw_ops_source(package: str, keywords: Mapping[str, Mapping[str, str]]) -> str:
     """The unformatted source of the module of raw ops.
 
-    `keywords`: by op, the keywords that differ from the OpDef's names, by the latter.
+    `keywords`: for each op, the keywords that differ from the OpDef's names. The keys
+    are the OpDef's names.
     """
     rows = [(name, sorted(words.items())) for name, words in sorted(keywords.items())]
     template = _environment().get_template("raw_ops.py.jinja")

@@ -1,8 +1,8 @@
 """Generates a package of classes from opdefs.
 
 It generates only files whose sources changed, on all CPU cores. A manifest next to the
-package has the digests of each file and of its sources. File times are not used. They
-are new in a fresh clone, so that everything would be generated again.
+package has the digests of each file and of its sources. File times are not used: all
+are new in a fresh clone, and the generator would write every file again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ DECISIVE = (
     "values",
     "view",
 )
-#: The modules of `opwright_notation` that decide it. They read shapes and conditions.
+#: The modules of `opwright_notation` that decide what is generated. They read shapes
+#: and conditions.
 NOTATION = ("conditions", "evaluation", "functions", "sizes", "syntax")
 #: Modules of opwright without ops, each with the module of the runtime whose names it
 #: exports.
@@ -84,8 +85,8 @@ class Target:
 
     `package` may be in another package: `mylib.ops`. `library`: the library that the
     package loads on import, as a file relative to its folder, or as a function to call,
-    `module:name`. `gradients`: a module that the package imports at that time. Modules
-    may be relative to the package: `.gradients`, `..native`.
+    `module:name`. `gradients`: a module that the package also imports on import.
+    Modules may be relative to the package: `.gradients`, `..native`.
     """
 
     opdefs: Path

@@ -187,7 +187,8 @@ def stem(op: Op) -> str:
 def template_types(op: Op) -> list[str]:
     """The type attrs that are template parameters of kernels.
 
-    They are those whose allowed dtypes are listed.
+    They are those whose allowed dtypes the opdef lists. If a kernel had more than
+    `_MOST` registrations, there are none.
     """
     attrs = [attr for attr in op.attrs if attr.kind == "type" and attr.allowed]
     rows = 1

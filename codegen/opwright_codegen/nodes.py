@@ -98,7 +98,8 @@ class Reader:
     def problem_within(self, node: yaml.Node, offset: int, message: str) -> None:
         """Reports a problem at an offset in a text.
 
-        If the text's YAML style does not allow to compute the place, it is the node's.
+        Some YAML styles do not tell at which place the offset is. The problem then has
+        the place of the node.
         """
         mark, end = node.start_mark, node.end_mark
         inside = {None: 0, "": 0, "'": 1, '"': 1}.get(getattr(node, "style", None))

@@ -28,8 +28,8 @@ _HEAD: Final = """\
 class RawOps:
     """The facts about `tf.raw_ops`.
 
-    `absent`: the ops that it lacks. `keywords`: by op, the keywords that differ from
-    the OpDef's names, by the OpDef's names.
+    `absent`: the ops that it lacks. `keywords`: for each op, the keywords that differ
+    from the OpDef's names. The keys are the OpDef's names.
     """
 
     absent: frozenset[str] = frozenset()
@@ -67,9 +67,9 @@ def renew(root: Path, installed: Mapping[str, Mapping[str, str] | None]) -> bool
 
     Args:
       root: the folder of opdefs.
-      installed: by op, the keywords that differ from the OpDef's names, by the OpDef's
-        names; None for an op that `tf.raw_ops` lacks. The file keeps its facts about
-        other ops.
+      installed: for each op, the keywords that differ from the OpDef's names, with the
+        OpDef's names as keys. None for an op that `tf.raw_ops` lacks. The file keeps
+        its facts about other ops.
 
     Raises:
       OpdefError: the existing file has mistakes.

@@ -91,8 +91,9 @@ def gradients() -> dict[str, str]:
 def raw_ops() -> dict[str, dict[str, str] | None]:
     """For each op, the keywords of `tf.raw_ops`; None for an op that it lacks.
 
-    The dict of an op has only the keywords that differ from the OpDef's names, by the
-    OpDef's names. They are matched by position, because TensorFlow keeps the order.
+    The dict of an op has only the keywords that differ from the OpDef's names. Its keys
+    are the OpDef's names. Names and keywords are matched by position, because
+    TensorFlow keeps the order.
     """
     return {op_def.name: _keywords(op_def) for op_def in installed()}
 

@@ -303,8 +303,8 @@ class _Check:
                 raise ShapeError(node.col_offset, message)
             return Kind.SIZE
         if self.scope.is_indexed(node.id):
-            # Without an index, it is the row of its values for all tensors of the list,
-            # to which `sum` and `len` apply.
+            # Without an index, the name stands for the row of its values for all
+            # tensors of the list. `sum` and `len` take such a row.
             return Kind.ROW
         return self.scope.kind(node.id, node.col_offset, wanted, indexed=False)
 

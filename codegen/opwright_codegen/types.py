@@ -227,7 +227,8 @@ BINDING_OF_SOME: Final = HELPERS | frozenset(
 WHOLE: Final = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
 #: The dtypes of integers with fewer than eight bits.
 NARROW: Final = frozenset({"int2", "int4", "uint2", "uint4"})
-#: The Python integers that fit a dtype, for dtypes where TensorFlow does not check it.
+#: The Python integers that fit a dtype, for dtypes where TensorFlow does not check the
+#: range.
 BOUNDS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 #: The function that converts an argument to a dtype, and the class of its result. A
