@@ -2,8 +2,8 @@
 
 Every error is an `OpError`, and also one of Python's built-in errors: a `ValueError`
 and `TypeError`, a `RuntimeError`, a `NotImplementedError` or a `LookupError`. An error
-that replaces one of TensorFlow's errors is also an instance of its class, so that
-`except tf.errors.InvalidArgumentError` catches it.
+that replaces one of TensorFlow's errors is also an instance of that error's class, so
+that `except tf.errors.InvalidArgumentError` catches it.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def declare_raw_ops(
     Args:
         module: its name. Its package has the ops.
         ops: by OP_NAME, the module, relative to the package, and the class.
-        keywords: by OP_NAME, the keywords that differ from the OpDef's names, by the
-            OpDef's names.
+        keywords: for each OP_NAME, the keywords that differ from the OpDef's names. The
+            keys are the OpDef's names.
     """
     # It is imported here because few programs use it.
     from opwright_runtime._binding.raw_ops import RawOps

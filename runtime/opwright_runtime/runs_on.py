@@ -1,6 +1,6 @@
 """Which ops compile for XLA and for TPUs.
 
-`make tpu-ops` compiled each op's example with XLA and libtpu, and wrote the results
+`make tpu-ops` compiles each op's example with XLA and libtpu, and writes the results
 into `runs_on.json`.
 """
 
@@ -26,8 +26,8 @@ NOT_TRIED: Final = "not tried"
 class RunsOn:
     """The targets for which the example of an op compiles, with the example's shapes.
 
-    64-bit numbers were replaced by 32-bit ones if TPUs or XLA's kernel support no
-    others.
+    In the compiled example, 32-bit numbers replace 64-bit ones if TPUs or XLA's kernel
+    only support 32-bit numbers.
 
     Attributes:
         op: its OP_NAME.

@@ -1,4 +1,4 @@
-"""Adds the conditions of an op to a graph, for what is only known when it runs.
+"""Adds an op's conditions to a graph, if their values are known only when it runs.
 
 A condition becomes an `Assert`, on which the op depends. Its parts become ops. Integers
 are int64 and other numbers float64. A part whose value the graph knows stays a value.
@@ -49,7 +49,7 @@ class Checker:
 def add(
     info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any]
 ) -> list[tf.Operation]:
-    """Adds the conditions of a call that are not known yet to the default graph.
+    """Adds to the default graph the checks that a call needs when it runs.
 
     Args:
         info: the op.
@@ -118,8 +118,9 @@ def checker(
         with tf.control_dependencies(added):
             return tf.identity(True)
 
-    # TensorFlow infers from the op that its inputs have fitting shapes. In a function
-    # of its own that is not inlined, it cannot leave out the checks for that reason.
+    # TensorFlow infers from the op that its inputs have fitting shapes, and would
+    # remove checks of shapes as superfluous. It cannot do so in a separate function
+    # that is not inlined.
     traced = tf.function(
         check,
         input_signature=signature,
@@ -167,7 +168,7 @@ class _Graph:
     index: int | None
 
     def condition(self, node: ast.expr) -> Any:
-        """A tensor; True or False if the graph knows it, None if nothing does."""
+        """A tensor; a bool if the graph knows the result; None if it is unknown."""
         try:
             return self.value(node)
         except _UnknownError:

@@ -35,7 +35,8 @@ class AttrInfo:
         default: None if the attr has no default.
         inferred: whether TensorFlow infers it from the inputs.
         message: full name of the protocol buffer that a string serializes.
-        absent_until: the TensorFlow that added the attr, if this one lacks it.
+        absent_until: the TensorFlow version that added the attr, if the installed one
+            lacks it.
         newer: values that a newer TensorFlow added, each with its version.
         truncated: the narrower dtype to which kernels truncate the 64-bit integer.
     """

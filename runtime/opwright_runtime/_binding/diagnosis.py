@@ -523,8 +523,8 @@ def _sizes(value: object) -> tuple[int | None, ...] | None:
         return None
 
 
-# The values of larger inputs are not read. Shapes depend on the values of short inputs
-# only: axes, permutations, paddings, sizes.
+# The values of inputs with more elements are not read. Shapes depend on the values of
+# short inputs only: axes, permutations, paddings, sizes.
 _MOST_VALUES = 1024
 
 
@@ -548,9 +548,9 @@ def _nested(value: object) -> object:
 
 
 def _field_meant(value: Any) -> str | None:
-    """The field of an outputs tuple that was meant by a method of the same name.
+    """The field that the caller meant by a method of an outputs tuple, if any.
 
-    A field that would have the name of a method, such as `count`, is named `count_`.
+    A field that would have the name of a method of tuples has an underscore: `count_`.
     """
     field = f"{getattr(value, '__name__', '')}_"
     fields = getattr(getattr(value, "__self__", None), "_fields", ())

@@ -244,7 +244,7 @@ def _add(
 def _symbolic(
     info: OpInfo, graph: Any, inputs: Sequence[Any]
 ) -> tuple[list[tf.Tensor] | None, dict[str, Any]]:
-    """The inputs in one flat list if all are tensors of `graph`, and their lengths.
+    """The inputs in a flat list if all are tensors of `graph`, and the lists' lengths.
 
     Such inputs need no conversion or capture, which would add nodes under the op's
     name.

@@ -23,7 +23,8 @@ from opwright_runtime._patches import replace_gradient_function
 def explain_on_tapes() -> None:
     """Makes gradient tapes raise the error, also for ops that opwright did not run.
 
-    A tape passes on only an op's name, so the two cannot be distinguished.
+    A tape passes on only an op's name. So this module cannot tell which ops opwright
+    ran.
     """
     replace_gradient_function(_gradient_on_tape)
 

@@ -89,8 +89,9 @@ for _enum, _found in _BY_ENUM.items():
 datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
 
-# Both are indexed by the DataType enum. Whether a dtype represents every int32, and the
-# NumPy integers of which it represents every value.
+# Both lists are indexed by the DataType enum. HOLDS_INT32: whether a dtype represents
+# every int32. EXACT_TYPES: the types of NumPy integers all of whose values a dtype
+# represents.
 HOLDS_INT32 = [low <= -(2**31) and high >= 2**31 - 1 for low, high in _LIMITS]
 EXACT_TYPES = [
     frozenset(

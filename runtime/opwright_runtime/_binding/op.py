@@ -351,10 +351,10 @@ else:
 
 
 def describe_missing_args(function: F) -> F:
-    """`function`, which accepts calls with too few arguments.
+    """Makes `function` accept calls with too few arguments; returns it.
 
-    The error of the op names the argument that is missing. `inspect.signature` still
-    shows the argument as required.
+    The op's own error then names the missing argument. `inspect.signature` still shows
+    the argument as required.
     """
     plain: Any = function
     plain.__defaults__ = (errors.MISSING,) * plain.__code__.co_argcount

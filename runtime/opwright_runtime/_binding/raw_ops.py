@@ -1,7 +1,7 @@
 """Raw ops: functions with the names, keywords and defaults of `tf.raw_ops`.
 
-A raw op is a copy of an op's function. It has the same code object, in which arguments
-are renamed, so a call takes as long as a call of the function.
+A raw op is a copy of an op's function. Its code object is a copy of the function's with
+renamed arguments, so a call takes as long as a call of the function.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RawOps:
     Attributes:
         module: the name of the module of raw ops. Its package has the ops.
         ops: by OP_NAME, the module, relative to the package, and the class.
-        keywords: by OP_NAME, the keywords that differ from the OpDef's names, by the
-            OpDef's names.
+        keywords: for each OP_NAME, the keywords that differ from the OpDef's names. The
+            keys are the OpDef's names.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ def raw_op(
 
     Args:
         op_class: the class of the op. Its function is in the same module.
-        keywords: the keywords that differ from the OpDef's names, by the OpDef's names.
+        keywords: the keywords that differ from the OpDef's names. The keys are the
+            OpDef's names.
         module: the `__module__` of the result.
     """
     source: Any = sys.modules[op_class.__module__]

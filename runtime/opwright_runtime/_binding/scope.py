@@ -77,7 +77,7 @@ class Scope:
         """A scope whose ops' names begin with `name/`.
 
         In a bound scope, a prefix that exists is made unique, as in `tf.name_scope`:
-        `name_1/`. Eager execution ignores it.
+        `name_1/`. Eager execution ignores prefixes.
         """
         if self.graph is None:
             prefix = f"{self._prefix}{name}/"
@@ -91,7 +91,7 @@ class Scope:
     def with_name(self, op_name: str) -> Scope:
         """A scope whose ops are named `op_name`, made unique in the graph.
 
-        Eager execution ignores it.
+        Eager execution ignores the name.
         """
         return self._with(op_name=op_name)
 
@@ -106,16 +106,17 @@ class Scope:
     def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
         """A scope whose ops run after `controls`: operations, tensors, ops.
 
-        Eager execution ignores them: everything before has run already.
+        Eager execution ignores `controls`, because they have run already.
         """
         return self._with(controls=(*self._controls, *controls))
 
     def with_checks(self) -> Scope:
         """A scope whose ops in graphs check their conditions when they run.
 
-        Without it, a graph checks what it knows when an op is added. A call whose
-        shapes or values are known later may then end the process. The checks are
-        `Assert` ops, on which the ops depend. XLA leaves them out.
+        Without this, opwright checks only conditions whose shapes and values are known
+        when an op is added to the graph. Other shapes or values may end the process
+        when the op runs. The checks are `Assert` ops, on which the ops depend. XLA
+        leaves them out.
         """
         return self._with(checked=True)
 

@@ -133,7 +133,8 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
     def _around(self, fn: Any) -> Any:
         """A `tf.function` that runs `fn` for all replicas.
 
-        The replicas must be in one graph, because ops of one core wait for others.
+        The replicas must be in one graph, because ops of one core wait for those of
+        others.
         """
         if fn not in self._functions:
             within = fn.python_function

@@ -18,9 +18,10 @@ _thread = threading.local()
 def embedding_step() -> Iterator[None]:
     """Combines several calls into one step: if one of them fails, all are undone.
 
-    If one call of a `tf.function` or session fails, what it began with TPU embeddings
-    is undone without this. Some steps consist of several calls: they enqueue in one
-    call and train in another, or run their ops eagerly. Put such a step into a block::
+    If a step is one call of a `tf.function` or session, it does not need this: a call
+    that fails undoes its own step. Some steps consist of several calls: they enqueue in
+    one call and train in another, or run their ops eagerly. Put such a step into a
+    block::
 
         with tpu.embedding_step():
             embedding.enqueue(features, training=True)
@@ -86,12 +87,12 @@ def in_step_of_this_thread(fn: Callable[..., T]) -> Callable[..., T]:
 
 
 def embedding_step_count() -> int:
-    """How many training steps have updated the embedding tables.
+    """How many training steps have updated the embedding tables, or will.
 
     A step counts once all cores have sent its gradients. If lookups overlap with
     updates, the last update may not be in the tables yet. It is applied before the
     tables are next read, saved or looked up without overlap. A step that fails before
-    its update is applied never changes the tables, and does not count.
+    all cores have sent its gradients never changes the tables, and does not count.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -114,7 +115,7 @@ def drop_embedding_batches() -> int:
     tables and complete steps do not change.
 
     Returns:
-        How many batches were dropped, of all cores.
+        How many batches of all cores were dropped.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

@@ -46,7 +46,7 @@ class Sizes:
         rnn_mode: the option of that name.
         direction: the option of that name.
         num_layers: layers of the stack; a bidirectional layer counts once.
-        num_units: units of a cell; the size of its states, but for a projected one.
+        num_units: units of a cell; the size of its states, except a projected one.
         input_size: size of the input of the first layer.
         num_proj: size of an LSTM's projected hidden state; 0 without a projection.
         skip_input: whether the first layer adds its input as it is, and has input
@@ -138,7 +138,7 @@ class PackedParams:
         rnn_mode: the option of that name.
         direction: the option of that name.
         num_layers: layers of the stack; a bidirectional layer counts once.
-        num_units: units of a cell; the size of its states, but for a projected one.
+        num_units: units of a cell; the size of its states, except a projected one.
         input_size: size of the input of the first layer.
         num_proj: the option of that name; 0 without a projection.
     """

@@ -58,7 +58,8 @@ class Expressions:
     def readings(self, query: str) -> set[frozenset[str]]:
         """Sets of words for which to search: those of the query, in several spellings.
 
-        A query that is an expression written as one word also gives its words.
+        If the query is an expression written as one word, the words of the expression
+        are also one of the sets.
         """
         texts = (query, query.rpartition(".")[2], query.replace("-", ""))
         whole = (self._joined.get(stem(joined(text)), _NONE) for text in texts)

@@ -1,6 +1,6 @@
 """The inputs that a program declares, and the shapes that the caller gives them.
 
-They are compared before the program is loaded or traced, which takes seconds.
+They are compared before the program is loaded or traced, because that takes seconds.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ def from_saved_model(
     """Reads a signature of a SavedModel.
 
     If the signature does not fix the shape of an input, `given` must have it: a shape,
-    or an object with a shape and dtype. `args` may have it of the only input.
+    or an object with a shape and dtype. If there is only one input, `args` may have its
+    shape instead.
     """
     name, declared = inputs.of_signature(folder, name)
     if declared is not None:

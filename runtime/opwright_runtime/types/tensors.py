@@ -131,7 +131,8 @@ class Settled(Generic[X]):
 
     mypy defers a parameter whose type contains a callable with a type variable. The
     variable is solved by then, so that the error names the argument with another
-    dtype. If mypy checks them together, its error says only that there is no solution.
+    dtype. If mypy checks all arguments together, its error says only that there is no
+    solution.
     """
 
 
