@@ -1,7 +1,7 @@
 """All private names of TensorFlow that opwright uses.
 
-A release of TensorFlow may change any of them. They are `Any` for type checkers, since
-TensorFlow has no types for them.
+A release of TensorFlow may change any of them. They are `Any` for type checkers,
+because TensorFlow has no types for them.
 """
 
 from __future__ import annotations

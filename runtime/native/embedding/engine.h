@@ -11,11 +11,11 @@
 // update that can be made.
 //
 // Runs (run.h) are isolated from each other. A run receives its own batches, or batches that
-// ended runs have left in the queue, the oldest first. A run sends the gradients of the batches
-// that it received. Runs that use different cores may share a step. Runs that use a common core
-// may not (MayJoin). When a run fails, RunEnded drops its queued batches and its parts of
-// incomplete steps. A step is complete once all cores have sent its gradients. A complete step
-// stays although a run fails, and will update the tables.
+// ended runs have left in the queue, the oldest first. A run sends the gradients of batches
+// that it received, or that ended runs received. Runs that use different cores may share a
+// step. Runs that use a common core may not (MayJoin). When a run fails, RunEnded drops its
+// queued batches and its parts of incomplete steps. A step is complete once all cores have sent
+// its gradients. A complete step stays although a run fails, and will update the tables.
 //
 // Receive and Enqueue never wait: they take a continuation, which may be called before they
 // return. The continuation is called without a lock held, by the thread that ended the wait.

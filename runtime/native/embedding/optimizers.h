@@ -594,8 +594,8 @@ struct ProximalAdagrad {
   }
 };
 
-// The weight is the estimated number of steps between hits. The learning rate is the number of
-// the global step.
+// The weight is the estimated number of steps between two lookups of the row. Callers pass the
+// number of the global step as the learning rate.
 struct FrequencyEstimator {
   using F = float;
   static constexpr int kSlots = 1;

@@ -160,13 +160,14 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
 
 
 def _keep_cores_apart(graph: Any, first: int) -> None:
-    """Removes the control dependencies between embedding ops of different cores.
+    """Removes control dependencies on other cores from ops that wait for these cores.
 
     TensorFlow chains ops with side effects in the order in which they were traced,
     which is core after core. All steps of one core would then come before those of the
     next core, although a step may have to wait for the next core. The native library
-    keeps the order of each core's steps. Here each embedding op only gets a control
-    dependency on the last other op with side effects on its core, such as an assert.
+    keeps the order of each core's steps. Here an op that waits for other cores gets at
+    most one control dependency. It is on the last op with side effects on the same core
+    that does not wait, such as an assert.
 
     Args:
         first: the number of ops that the graph had before the replicas were traced.

@@ -76,8 +76,8 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
                 "for devices"
             ) from error
         if not _Cluster.server_started:
-            # Hosts send each other heartbeats through TensorFlow's server. They must
-            # stop before TensorFlow is shut down.
+            # Hosts send each other heartbeats through TensorFlow's server. These
+            # heartbeats must stop before TensorFlow is shut down.
             atexit.register(forget_hosts)
         _Cluster.server_started = True
         native.library().opwright_embedding_set_hosts(

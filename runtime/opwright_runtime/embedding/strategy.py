@@ -207,8 +207,8 @@ def software_strategy(
             library must have kernels for GPUs: docs/how-to/gpu.md.
         cores: how many replicas `run` has. TPUEmbedding treats each as a TPU core, with
             its own batch. All cores share the tables, and a step updates these by the
-            gradients of all cores. Cores are logical CPU devices. Several are
-            configured by this call, if TensorFlow has not run an op before.
+            gradients of all cores. Cores are logical CPU devices. The call creates
+            several such devices. It can do so only before TensorFlow runs its first op.
         strict: whether to refuse what TensorFlow refuses on a TPU, with the same
             errors. This is `enqueue` within control flow, within a `tf.function` that
             `run` calls, or with tensors that are not inputs of the function that `run`

@@ -1,7 +1,7 @@
 """dtypes as classes, and the types of operands, outputs and attrs.
 
-Type checkers follow dtypes through ops with these. At run time an output is a plain
-`tf.Tensor`, and a dtype class only names a `tf.DType`.
+With these types, type checkers follow dtypes through ops. At run time an output is a
+plain `tf.Tensor`, and a dtype class only names a `tf.DType`.
 
 The types of inputs:
 

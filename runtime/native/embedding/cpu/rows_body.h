@@ -7,8 +7,8 @@
 //   OPWRIGHT_PREFETCH_ROWS    but at most this many rows ahead,
 //   OPWRIGHT_PREFETCH_LEVEL   into this level of the cache.
 //   OPWRIGHT_WAITS_FOR_PAGES  Whether a TLB miss stalls the processor. It then overlaps only
-//                             misses of instructions that are close together, so that rows'
-//                             first cache lines are prefetched in groups.
+//                             misses of instructions that are close together. Loops then
+//                             prefetch rows' first cache lines in groups.
 #include <type_traits>
 #include <utility>
 
@@ -61,7 +61,7 @@ inline void PrefetchLines(const float* from, int64_t lines) {
 
 // The prefetch distance in rows, from a distance in bytes. It is long enough to keep memory
 // busy. It is short enough for prefetched rows to be in the cache still when they are summed.
-// The values were measured. The time changes little around them.
+// The callers' distances come from measurements. Distances near them take about the same time.
 inline int64_t PrefetchDistance(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
   return Min(most, Max(least, bytes / row_bytes));
 }
@@ -96,10 +96,10 @@ struct Quantized {
   }
 };
 
-// Prefetches rows before they are summed. Memory is used best if requests are spread evenly
-// among the sums. Each step of a sum therefore prefetches the same columns of the row that is
-// `rows` ids later. The processor overlaps the misses within a window of instructions. A row
-// should therefore take few instructions, and no branches.
+// Prefetches rows before they are summed. Memory is busiest if the requests are spread evenly
+// over the time of the sums. Each step of a sum therefore prefetches the same columns of the
+// row that is `rows` ids later. The processor overlaps the misses within a window of
+// instructions. A row should therefore take few instructions, and no branches.
 template <int kLevel, bool kAligned>
 struct Prefetcher {
   static constexpr int64_t kAtOnce = 16;  // The number of rows whose pages are one group.
@@ -134,9 +134,9 @@ inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
 }
 
 // kVectors sums of N columns each. The last vector begins at column `last`. It may share
-// columns with the vector before it, whose sums are then computed twice with the same results.
-// Loops over the sums are always unrolled. GCC keeps `of` in memory, not in registers, if even
-// one loop is not unrolled.
+// columns with the vector before it. The sums of these columns are then computed twice, with
+// the same results. Loops over the sums are always unrolled. GCC keeps `of` in memory, not in
+// registers, if even one loop is not unrolled.
 template <int N, int kVectors>
 struct Sums {
   V<N> of[kVectors];

@@ -55,8 +55,8 @@ class Pages {
     return true;
   }
 
-  // Asks the kernel to replace small pages by huge ones. Small pages were used while there were
-  // no huge ones. The call takes little time if it can replace nothing.
+  // Asks Linux to replace small pages by huge ones. Linux uses small pages while it has no free
+  // huge ones. The call takes little time if it can replace nothing.
   void Enlarge() const {
     // MADV_COLLAPSE. Older headers do not define it. Linux before 6.1 returns an error.
     constexpr int kCollapse = 25;
@@ -96,9 +96,9 @@ constexpr int64_t kNarrowRow = 64;
 // cores. The slots would not fit besides them, and are in a separate array.
 constexpr int64_t kCacheResidentBytes = 16 << 20;
 
-// The stride of the rows of tables that stay in caches. A row begins with a cache line if that
-// wastes at most an eighth of its lines. Loads from L2 are faster if no vector crosses a cache
-// line.
+// The stride of the rows of tables that stay in caches. Each row begins at the start of a cache
+// line, if the padding is at most an eighth of the padded row. Loads from L2 are faster if no
+// vector crosses a cache line.
 int64_t CacheResidentStride(int64_t dimension) {
   const int64_t whole = WholeCacheLines(dimension);
   return (whole - dimension) * 8 <= whole ? whole : dimension;

@@ -64,8 +64,8 @@ struct ArrivalCall {
 int64_t ArrivalImageBytes(size_t arrived);
 ArrivalCall MakeArrival(const std::vector<Arrived>& all);
 
-// An update. Some kernels process all sources. Others process groups of tables with the same
-// rule.
+// An update. Some kernels process all sources. Each of the others processes a group of tables
+// that have the same optimizer, `accumulate` and `wide`.
 struct UpdateCall {
   struct GroupPlan {
     Optimizer optimizer;

@@ -4,9 +4,9 @@
 //
 // A kernel is an object. threads() returns how many threads it needs. operator()(thread, block)
 // does the work of one thread at one block of columns. Threads that share a row have adjacent
-// numbers, so that their loads are coalesced. One kernel processes all features, or all tables
-// with the same rule. The descriptors of the features or tables are an array in device memory.
-// A Spread determines to which of them a thread belongs.
+// numbers, so that their loads are coalesced. One kernel processes many features, or all tables
+// of a group (UpdateCall). The descriptors of the features or tables are an array in device
+// memory. A Spread determines to which of them a thread belongs.
 #pragma once
 
 #include <cstdint>

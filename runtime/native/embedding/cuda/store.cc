@@ -349,8 +349,8 @@ class Store : public TableStore {
 
   // The limit of sources that DeviceErrors can number in an update.
   static constexpr int64_t kMaxSources = int64_t{1} << 15;
-  // The limit of bytes for ids that wait for their lookup. Further batches are copied with
-  // their lookup.
+  // The limit of bytes for ids that wait for their lookup. The ids of further batches are
+  // copied when they are looked up.
   static constexpr int64_t kMostAhead = Pieces::kMost / 2;
   // Loads and retrieves go through pinned host memory, which the device reads and writes
   // directly. They do not use device memory, because a table may be larger than what is free.

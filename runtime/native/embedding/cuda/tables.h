@@ -5,8 +5,9 @@
 // such arguments, updates change no row of the tables that share the DeviceErrorBuffer, until
 // the buffer is cleared. The caller must order calls on the same tables.
 //
-// A lookup of many features is one kernel. An update is one kernel for each of its phases. The
-// number of tables does not change the number of kernels.
+// One kernel looks up as many as kMaxOutputs features. In each phase of an update, one kernel
+// processes all tables, or all tables with the same rule and settings. The number of tables
+// therefore hardly changes the number of kernels.
 //
 // The same calls on the same tables give the same bits on GPUs of the same kind. The reason is
 // that ids are sorted stably and that only the ids determine the order of sums.

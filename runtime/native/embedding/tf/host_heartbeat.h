@@ -14,8 +14,8 @@ namespace opwright::embedding {
 // If a host does not answer, aborts the waits in TensorFlow's collectives with an error that
 // names the host. The coordination service runs in the first host. It detects that another host
 // has ended. It does not detect that two other hosts cannot reach each other. If the first host
-// itself fails, the service's error names only an RPC, and comes half a timeout and a second
-// later. Heartbeats abort the waits before that.
+// itself fails, the service's error names only an RPC. It comes half a timeout and a second
+// after the failure. The heartbeats abort the waits earlier.
 class HostHeartbeat {
  public:
   HostHeartbeat(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts);
