@@ -1,7 +1,7 @@
 """Compares two sets of ops: what was added, removed, changed, and what breaks callers.
 
 A change breaks callers if code or a graph that was written for the old op can fail with
-the new one. These changes do:
+the new one. These changes break callers:
 
 - an op, input, output or attr was removed, or has another place, type or name;
 - an attr is now required, or can be passed only by keyword;

@@ -65,9 +65,9 @@ def problems(content: bytes, path: Path) -> Iterator[Problem]:
 
 
 def arranged(content: bytes, path: Path) -> bytes:
-    """Brings an opdef, which has no mistakes, into this form by reordering its rows.
+    """Reorders the rows of an opdef without mistakes so that it has this form.
 
-    If that is not possible, it returns the content unchanged.
+    If that is not possible, returns the content unchanged.
     """
     keys = list(_keys(Reader(path, ""), content))
     rows = _rows(content)

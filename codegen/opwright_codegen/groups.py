@@ -1,8 +1,8 @@
 """Reads `groups.yaml`: facts about the groups of ops.
 
-They are a line on each group, other exports of its package, and ops that were in it
-before. The file is next to the groups' folders. It is optional, and a group needs no
-line.
+The facts are a line on each group, other exports of its package, and ops that were in
+the group before. The file is next to the groups' folders. It is optional, and a group
+needs no line.
 """
 
 from __future__ import annotations

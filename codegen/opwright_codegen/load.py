@@ -250,8 +250,8 @@ class _OpReader(ValueReader):
             rules.check_requires(self, op, top.at("requires"))
         return op
 
-    # These methods read keys of the op. They return them by the names of the model's
-    # fields.
+    # These methods read keys of the op. They return the values by the names of the
+    # model's fields.
 
     def identity(self, top: Mapping) -> dict[str, Any]:
         """The name and the group. They must agree with the file's path."""

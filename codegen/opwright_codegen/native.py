@@ -1,8 +1,8 @@
 """Generates C++ from opdefs: an op's definition, shape function and kernel base class.
 
 These files are generated again when opdefs change. Kernels are in other files, which
-belong to the author. They derive from the generated class. `scaffold.py` writes the
-first one.
+belong to the author. A kernel derives from the generated class. `scaffold.py` writes
+the first version of each kernel.
 """
 
 from __future__ import annotations

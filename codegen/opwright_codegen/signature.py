@@ -31,8 +31,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Signature:
-    """A signature of `create`. The function has the same, with a name for the scope.
+    """What a signature of `create` and one of the op's function have in common.
 
+    `create` also has the scope, the function also has `name`, and both have options.
     `returns` is the type that `create` returns, `values` the one the function returns.
     """
 
