@@ -15,8 +15,8 @@ class Background {
  public:
   virtual ~Background() = default;
 
-  // Runs the tasks that have not begun in the calling thread, and waits for the others.
-  // Rethrows the exception of a task. Returns false if Stop was called.
+  // Runs, in the calling thread, the tasks that have not begun. Waits for the others. Rethrows
+  // the exception of a task. Returns false if Stop was called.
   virtual bool Finish() = 0;
   // Skips the tasks that have not begun, and waits for the others.
   virtual void Stop() = 0;

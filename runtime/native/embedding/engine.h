@@ -47,7 +47,7 @@ class Engine {
   // The number of batches in a core's queue from which on Enqueue has to wait.
   static constexpr int64_t kMaxQueued = 128;
   // The number of steps whose gradients one core may send before the other cores have sent
-  // those of the first one. A core that trains without lookups has no other limit.
+  // those of the first of these steps. A core that trains without lookups has no other limit.
   static constexpr int64_t kMaxStepsAhead = 16;
 
   static StatusOr<std::shared_ptr<Engine>> Create(const Configuration& configuration,

@@ -65,7 +65,7 @@ double Operations(int64_t factor, N... counts) {
   return (static_cast<double>(factor) * ... * static_cast<double>(counts));
 }
 
-// Runs the tasks in parallel if they have at least 1e6 operations together. Smaller tasks run
+// Runs the tasks in parallel if they have at least 1e6 operations together. Otherwise they run
 // in the calling thread, because waking a thread costs microseconds.
 template <class Task>
 void ParallelFor(ExecutionContext& exec, int64_t count, double operations, const Task& task) {

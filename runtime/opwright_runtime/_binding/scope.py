@@ -243,7 +243,8 @@ CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
 def checked() -> Iterator[None]:
     """Ops that are added to graphs inside check their conditions when they run.
 
-    It does for all ops of opwright what `Scope.with_checks` does for those of a scope.
+    It does for all ops of opwright what `Scope.with_checks` does for the ops of a
+    scope.
     """
     token = CHECKING.set(True)
     try:

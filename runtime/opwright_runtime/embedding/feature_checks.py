@@ -21,7 +21,7 @@ _TableConfig = tf.tpu.experimental.embedding.TableConfig
 
 
 def check_features(feature_config: Any, optimizer: Any) -> None:
-    """Checks each feature, its table, and the optimizer of the tables without one.
+    """Checks each feature, its table, and the optimizer for tables that have none.
 
     Raises:
         OpAttrError: one is of the wrong kind. It names the feature or the table.

@@ -497,7 +497,7 @@ class Lion(EmbeddingOptimizer):
 
 
 class RowWiseAdagrad(EmbeddingOptimizer):
-    """Adagrad with one accumulator a row, of the mean of squared gradients.
+    """Adagrad with one accumulator a row: the sum of the row's mean squared gradients.
 
     FBGEMM's EXACT_ROWWISE_ADAGRAD. It runs on the CPU; a TPU has no such optimizer.
 

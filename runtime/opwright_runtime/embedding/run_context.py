@@ -41,7 +41,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
 
     It passes each op to the context around it. Control dependencies, gradients and
     loops are therefore the same as without it. TPUEmbedding looks for this base class:
-    inside such a context it is called for one replica, outside for all of them.
+    inside such a context TPUEmbedding works for one replica, outside for all replicas.
 
     Attributes:
         strict: whether TPUEmbedding refuses here what it refuses on a TPU.

@@ -28,7 +28,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("unidirectional", "bidirectional")
 _OP = "CudnnRNNV3"
 
 
-# It is closed, because pyright assumes that an open TypedDict has unknown keys, which
+# This TypedDict is closed. Pyright assumes that an open one has unknown keys, which
 # would go to an op's `**_unknown`.
 class RnnOptions(TypedDict, closed=True):
     """The options of a CudnnRNN op that follow from its params."""

@@ -134,8 +134,8 @@ def for_tf(name: str) -> Behind:
         name: the name of the function, with or without `tf.`: `tf.nn.softmax`.
 
     Raises:
-        OpUnknownError: TensorFlow has no such function, or it calls no op by itself.
-            The error has similar names.
+        OpUnknownError: TensorFlow has no such function, or the function calls no op by
+            itself. The error has similar names.
     """
     if not isinstance(name, str):
         raise errors.bad_argument(errors.OpInputError, "for_tf", "name", name, "a text")

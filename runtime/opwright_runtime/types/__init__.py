@@ -8,7 +8,7 @@ The types of inputs:
 - `Operand[TInt32]`: a tensor or numbers, of one fixed dtype; `StringOperand`: a tensor
   or text.
 - `Operand[U]`: the same, where `U` is bound to the dtypes that the op allows. All
-  inputs of one `U` share one dtype, since `Output` is invariant.
+  inputs of one `U` share one dtype, because `Output` is invariant.
 - `SameOperand[U]`, `SameAnyOperand[U]`: all inputs of the same `U` but the first. With
   these, an error of mypy names the input whose dtype differs.
 - `AnyOperand[U]`: like `Operand[U]`, for a `U` that may be the dtype of strings: it

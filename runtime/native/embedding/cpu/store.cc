@@ -66,8 +66,7 @@ class Pages {
   float* get() const { return data_; }
 
  private:
-  // The size of a huge page. The kernel uses a huge page only for an aligned block of this
-  // size.
+  // The size of a huge page. Linux uses a huge page only for an aligned block of this size.
   static constexpr size_t kLarge = 2 << 20;
 
   float* data_ = nullptr;

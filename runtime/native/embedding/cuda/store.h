@@ -1,8 +1,10 @@
 // The tables of an engine in the memory of a GPU. This code does not use TensorFlow.
 //
-// All work is queued on one stream, in the order of the calls. Only three calls wait for the
-// stream: CheckUpdates(wait), and Read and Write, whose values are in host memory. Activations
-// and gradients are in device memory. Work on the same stream writes and reads them.
+// Work is queued on one stream, in the order of the calls. Only ids are copied to the device on
+// another stream. After Allocate, three calls wait for the stream: CheckUpdates(wait), and Read
+// and Write, whose values are in host memory. Other calls wait only if they fail or if pinned
+// memory is short. Activations and gradients are in device memory. Work on the same stream
+// writes and reads them.
 #pragma once
 
 #include <memory>

@@ -230,8 +230,8 @@ TEST(Store, BackwardOnlyAndInferenceBatches) {
   EXPECT(s.out[0][0] == -1 && s.out[1][11] == -1);
 }
 
-// Pinned memory is reused. It depends on how many steps are in progress at the same time, not
-// on how many there were.
+// Pinned memory is reused. Its size depends on how many steps are in progress at the same time,
+// not on how many steps there were.
 TEST(Store, PinnedMemoryIsReused) {
   const Later later;
   Bed s;

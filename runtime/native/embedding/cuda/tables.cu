@@ -428,8 +428,8 @@ Status Tables::UpdateRows(const UpdateCall::GroupPlan& plan, const Group<Rule>& 
   } else if (tiles > 0) {
     OPWRIGHT_RETURN_IF_ERROR(
         Queue("an update", UpdateTiles<Rule, kWide>{group}, threads, 1, stream));
-    // Only the device knows how many runs cross tiles. The grid is therefore as large as the
-    // device can run at the same time.
+    // Only the device knows how many runs cross tiles. The grid therefore has at most as many
+    // threads as the device can run at the same time.
     OPWRIGHT_RETURN_IF_ERROR(
         Queue("an update of rows with many ids", CombineShort<Rule, kWide>{group},
               std::min(tiles << group.lane_bits, resident_), plan.blocks, stream));

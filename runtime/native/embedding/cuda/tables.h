@@ -1,9 +1,10 @@
 // Tables in the memory of a GPU. This code does not use TensorFlow.
 //
-// Calls queue work on the caller's stream and return. Only DeviceErrorBuffer::Check and
-// destructors wait for the GPU. Check also reports bad ids and gradients. After a call with
-// such arguments, updates change no row of the tables that share the DeviceErrorBuffer, until
-// the buffer is cleared. The caller must order calls on the same tables.
+// Calls queue work on the caller's stream and return. Only Tables::Create, ~Tables and
+// DeviceErrorBuffer::Check wait for the GPU. Check also reports bad ids and gradients. After a
+// call with such arguments, updates change no row of the tables that share the
+// DeviceErrorBuffer, until the buffer is cleared. The caller must order calls on the same
+// tables.
 //
 // One kernel looks up as many as kMaxOutputs features. In each phase of an update, one kernel
 // processes all tables, or all tables with the same rule and settings. The number of tables
@@ -76,8 +77,8 @@ struct UpdateSizes {
 
 class Tables {
  public:
-  // Creates tables on the current device. All rows are zero after `stream` has executed the
-  // queued work. `errors` is in device memory, and must outlive the tables.
+  // Creates tables on the current device and waits for `stream`. All rows are zero. `errors` is
+  // in device memory, and must outlive the tables.
   static StatusOr<std::unique_ptr<Tables>> Create(const std::vector<TableConfig>& configs,
                                                   int64_t most_chunk_bytes, Memory* memory,
                                                   DeviceErrors* errors, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // Annotations for ThreadSanitizer. TensorFlow is built without it, so the sanitizer cannot see
-// TensorFlow's mutexes and condition variables. This file reimplements the few functions on
-// whose order between threads the adapter relies, with annotations. This file is compiled
-// without instrumentation.
+// TensorFlow's mutexes and condition variables. The adapter relies on the order that a few
+// functions create between threads. This file reimplements these functions with annotations.
+// This file is compiled without instrumentation.
 #include <sanitizer/tsan_interface.h>
 #include <sched.h>
 

@@ -5,8 +5,8 @@
 //
 // The first property is the name. Libraries enqueue every lookup for training, and mark its
 // three ops with one name. The graph of an evaluation sends no gradients for that name, so the
-// lookup is for inference. On a TPU, a pass of TensorFlow decides this. This pass decides it in
-// TensorFlow builds without TPUs.
+// lookup is for inference. On a TPU, a pass of TensorFlow decides between training and
+// inference. This pass decides it in TensorFlow builds without TPUs.
 //
 // The second property is the order. TensorFlow may run the enqueuing ops of one function in any
 // order, and also calls of functions that write no common variable. If a function has several
