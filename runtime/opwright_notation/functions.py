@@ -39,8 +39,8 @@ class Parameter(Enum):
     """How a parameter of a function is evaluated, and whether it has to be known.
 
     The integers of `KNOWN`, `INTEGER`, `INTEGERS` and `VALUE` may be negative, such as
-    axes. In the others, a negative size in an attr or a value is an unknown size. Any
-    other negative size is an error.
+    axes. For the other parameters, a negative size in an attr or a value is an unknown
+    size. Any other negative size is an error.
     """
 
     #: Integers. KNOWN has to be known.

@@ -19,7 +19,7 @@ class Refusal:
 
     Attributes:
         argument: the input or attr at fault; "" if there is no memory for the result.
-        label: the same as callers name it, with the position in a list.
+        label: the argument's name as callers know it, with the position in a list.
         given: what came.
         has: what came, in words: "input has 2 dimensions".
         must: what is allowed, in words: "it must have 4".

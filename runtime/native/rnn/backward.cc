@@ -225,7 +225,7 @@ class BackwardPass {
   }
 
   // Clears the gradients of the weights. Sets the gradients of the states to those of the final
-  // states, or to zero.
+  // states, and their padding to zero.
   void Clear(int64_t layer) {
     const int64_t inner = panels_.packed_rows();
     const int64_t in = spec_.has_input_weights(layer) ? spec_.layer_input(layer) : 0;
@@ -250,8 +250,8 @@ class BackwardPass {
                      slice.dc + b * panels_.padded_units());
       }
     }
-    // The gradient starts at zero, because padding gets no gradient and the gradients of two
-    // directions are added.
+    // The gradient of the layer's input starts at zero, because padding gets no gradient and
+    // the gradients of two directions are added.
     if (layer == 0) {
       if (!call_.lengths && !spec_.bidirectional) return;
       std::memset(static_cast<void*>(call_.input_backprop), 0,
