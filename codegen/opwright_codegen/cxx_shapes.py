@@ -167,7 +167,8 @@ class _Writer:
     def condition(self, node: ast.expr, known: dict[str, None] | None) -> str:
         """Translates a condition on attrs.
 
-        With `known`, it may also contain sizes, which are added to `known`.
+        If `known` is not None, the condition may also contain sizes. Their names are
+        added to `known`.
         """
         if isinstance(node, ast.Name) and self.kinds.get(node.id) == "bool":
             return f"attrs.{member(node.id)}"

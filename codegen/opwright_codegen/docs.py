@@ -180,7 +180,7 @@ def function(op: Op) -> str:
 def raw_op(op: Op, package: str) -> str:
     """The docstring of an op in a stub of raw ops, without the example.
 
-    `package` has the op, in packages by group.
+    `package` is the package of the op. It has a subpackage for each group.
     """
     nothing = [] if op.outputs else ["Returns the operation in a graph, None eagerly."]
     function = f"{package}.{op.group}.{naming.function_name(op.name)}"

@@ -66,7 +66,7 @@ def own(package: str, ops: Iterable[Op], raw: RawOps) -> Stub:
     """The stub of a package's `raw_ops`, with the types and docs of the functions.
 
     Args:
-      package: the package that has the ops, in packages by group.
+      package: the package of the ops. It has a subpackage for each group.
       ops: the ops.
       raw: the facts about `tf.raw_ops`.
     """
