@@ -26,8 +26,8 @@ OPWRIGHT_HIDDEN extern char single_threaded __asm__("__libc_single_threaded");
 char single_threaded = 0;
 
 // glibc 2.30 has a wait with a deadline on any clock. This replacement converts the deadline to
-// CLOCK_REALTIME, so it may wake at another time. That is harmless, because callers read their
-// clock afterwards.
+// CLOCK_REALTIME, so the wait may end too early or too late. That is harmless, because callers
+// read their clock afterwards.
 OPWRIGHT_HIDDEN int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                               clockid_t clock,
                               const timespec* until) __asm__("pthread_cond_clockwait");

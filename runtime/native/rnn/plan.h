@@ -155,8 +155,8 @@ struct Chunk {
   int64_t rows = 0;
   int64_t* begin = nullptr;  // The first row of each step, [steps + 1].
   Row* row = nullptr;
-  // For each row: b - first sequence, which is the row of its sequence in the states of the
-  // slice.
+  // For each row, the index of its sequence in the states of the slice: `b` minus the first
+  // sequence of the slice.
   int32_t* state_row = nullptr;
 
   void Allocate(ExecutionContext& exec, int64_t max_steps, int64_t max_rows) {

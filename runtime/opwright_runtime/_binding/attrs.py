@@ -159,8 +159,8 @@ def _tensor(value: Any) -> Any:
 def _func(value: Any) -> Any:
     if isinstance(value, (str, bytes, NameAttrList)):
         return value
-    # These are ConcreteFunction, AtomicFunction, and the function of a Defun. A graph
-    # can add each of them.
+    # A value with both attributes is a ConcreteFunction, an AtomicFunction, or the
+    # function of a Defun. A graph can add each of them.
     if hasattr(value, "add_to_graph") and hasattr(value, "name"):
         return value
     raise BadValueError(

@@ -156,7 +156,8 @@ def read_op_info(
 
     Args:
         name: OP_NAME.
-        python_names: by the OpDef's names, the Python names that differ from them.
+        python_names: the Python names that differ from the OpDef's names. The keys are
+            the OpDef's names.
         messages: full names of the messages that string attrs serialize, by attr.
         native: the devices for which opwright's own library has kernels.
         shapes: shapes of arguments, as expressions of `opwright_notation`.

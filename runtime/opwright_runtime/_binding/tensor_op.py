@@ -72,8 +72,8 @@ else:
                 return getattr(output, name)
             except AttributeError:
                 # Libraries probe for names with an underscore, and discard the error.
-                # A name of the tensor's class has TensorFlow's own error, as `op` of an
-                # eager tensor.
+                # A name of the tensor's class, such as `op` of an eager tensor, raises
+                # TensorFlow's own error.
                 if name.startswith("_") or hasattr(type(output), name):
                     raise
             from opwright_runtime._binding import misuse

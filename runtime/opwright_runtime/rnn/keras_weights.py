@@ -50,9 +50,9 @@ def params_from_keras(layers: object) -> PackedParams:
             built.
 
     Returns:
-        The vector and the options that go with it. The only bias of a cell becomes its
-        recurrent bias, and its input bias is zeros. A cell without biases gets zeros
-        for both.
+        The vector and the options that go with it. If a cell has one bias, this becomes
+        the recurrent bias, and the input bias is zeros. A cell without biases gets
+        zeros for both.
 
     Raises:
         OpInputError: the layers do not meet these conditions. The error names the layer

@@ -25,8 +25,8 @@ class OpenShapeError(TpuCheckError):
     """Inputs of the program have no fixed shape, and none was given.
 
     Attributes:
-        shapes: by input its shape, with None for an open dimension; None if not even
-            the rank is known.
+        shapes: the shape of each input, by name. None stands for an open dimension, or
+            for a shape whose rank is not known.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int | None, ...] | None]) -> None:

@@ -1,6 +1,6 @@
 // Kernels for ids that are in device memory already when they are enqueued. The kernels compute
-// where the ids of a sample begin and the divisors of combiners, and check the ids. They are
-// objects like the kernels of kernels.h.
+// where the ids of each sample begin, compute the scales of combiners, and check the ids. They
+// are objects like the kernels of kernels.h.
 #pragma once
 
 #include <cstdint>

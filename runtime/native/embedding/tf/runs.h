@@ -27,8 +27,8 @@ void FindEndedRuns();
 void Untrack(const RunRef& run);
 
 // Begins or ends a step of the calling thread. All ops that the thread runs eagerly within the
-// step are one run. If the step fails, the functions that the thread called fail too. Steps may
-// be nested.
+// step are one run. If the step fails, the runs of the functions that the thread called in it
+// fail too. Steps may be nested.
 void BeginStep();
 void EndStep(bool failed);
 

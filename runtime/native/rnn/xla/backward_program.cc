@@ -77,8 +77,8 @@ class BackwardProgram : Program {
     const XlaOp before = Join({rest, end}, 0);
     return operands_.lengths ? BeginAtLengths(before, first, width) : before;
   }
-  // In reverse, a sequence begins at its length, where the previous step is padding. There the
-  // state before the step is `first`.
+  // In reverse, a sequence begins with its last time. The step before that is padding, so the
+  // state before it is `first`.
   XlaOp BeginAtLengths(XlaOp before, XlaOp first, int64_t width) const {
     const XlaOp t =
         xla::Iota(builder_, xla::ShapeUtil::MakeShape(xla::S32, {time_, batch_}), 0);
@@ -248,8 +248,8 @@ class BackwardProgram : Program {
     return made;
   }
 
-  // Computes the gradients that do not depend on the order of steps, as one product over all
-  // steps each. Appends the gradients of a direction's parameters to weights_ and biases_.
+  // Computes the gradients that do not depend on the order of steps. Each is one product over
+  // all steps. Appends the gradients of a direction's parameters to weights_ and biases_.
   // Returns the gradient of the direction's input.
   XlaOp Finish(int64_t layer, int64_t pseudo, const Direction& direction, XlaOp x,
                XlaOp preactivation_grads, XlaOp dprojected) {
