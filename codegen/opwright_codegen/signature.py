@@ -95,8 +95,8 @@ def signatures(
             tuple(
                 keyword(attr, left_out, implementation)
                 for attr in op.keywords
-                # If only some dtypes are left out, this signature has no parameters for
-                # them. Otherwise it would overlap with a signature that has them.
+                # If a call leaves out only some dtypes, its signature has no parameters
+                # for these. Otherwise it would overlap with a signature that has them.
                 if attr.name not in left_out or len(left_out) == len(optional)
             ),
             PyType(naming.class_name(op.name), tuple(inferred.values())),

@@ -167,8 +167,8 @@ def _of_the_function_around(graph: Any, *args: object, **kwargs: object) -> obje
     """Captures a value that is known only when the enclosing function is called.
 
     The instance key of a collective is such a value. TensorFlow passes it from a
-    function to its caller. In a branch or loop between the two, TensorFlow loses it,
-    with the error "You must feed a value for placeholder". Here the graph of the branch
+    caller to the function. In a branch between the two, TensorFlow loses it, with the
+    error "You must feed a value for placeholder". Here the graph of the branch
     or loop takes the value from the graph around it. Keras 3 needs this: with several
     steps per execution it calls a function in a branch in a loop.
     """

@@ -125,7 +125,7 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
     """
 
     FIELD: ClassVar[str]
-    """Its field in OptimizationParameters, which also names the ops that load it."""
+    """Its name in the registry, and in names of ops that load and retrieve it."""
     SLOTS: ClassVar[tuple[str, ...]]
     """The slots, as those ops name them and in their order."""
     ROW_WISE: ClassVar[bool] = False

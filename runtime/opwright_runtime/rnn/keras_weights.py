@@ -2,7 +2,7 @@
 
 `params_from_keras` packs the weights of layers, and `params_to_keras` sets the weights
 of layers from packed parameters. This module does not import Keras. It recognizes a
-layer by its base classes in Keras 3 or tf_keras.
+layer by its base classes in Keras 3, tf_keras or TensorFlow.
 """
 
 from __future__ import annotations
