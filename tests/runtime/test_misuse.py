@@ -1,15 +1,18 @@
 """What errors say of arguments, options, attributes and names that do not exist."""
 
 import inspect
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
 import opwright
-from opwright import OpInputError, Scope
+from opwright import OpError, OpInputError, Scope
+from opwright.dtypes import Cast
 from opwright.linalg import mat_mul
 from opwright.math import AddV2, Cumsum, add_v2, cumsum
-from opwright.nn import TopKV2
+from opwright.nn import Conv2D, TopKV2, conv2d
 
 X = tf.constant([1.0, 2.0, 3.0])
 
@@ -47,6 +50,40 @@ def test_function_surplus_argument_names_the_keywords() -> None:
 def test_function_surplus_and_missing_keep_their_own_words() -> None:
     with pytest.raises(OpInputError, match=r"^AddV2: y is missing$"):
         add_v2(X)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "call, arguments, said",
+    [
+        (conv2d, [], "input is missing"),
+        (conv2d, [X], "filter is missing"),
+        (
+            conv2d,
+            [X, X],
+            "strides is missing: it must be a sequence, each element an int",
+        ),
+        (
+            conv2d,
+            [X, X, [1, 1, 1, 1]],
+            "padding is missing: it must be one of 'SAME', 'VALID', 'EXPLICIT'",
+        ),
+        (Conv2D.create, [Scope.current(), X], "filter is missing"),
+        (
+            Cast.create,
+            [Scope.current(), X],
+            "DstT is missing: it must be a dtype, such as TFloat32 or tf.float32",
+        ),
+    ],
+)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_call_missing_arguments_names_the_first_one(
+    call: Any, arguments: list[Any], said: str, in_graph: bool
+) -> None:
+    graph = tf.Graph().as_default() if in_graph else nullcontext()
+    with graph, pytest.raises(OpError) as caught:
+        call(*arguments)
+    assert str(caught.value) == f"{caught.value.op}: {said}"
+    assert caught.value.argument == said.split()[0]
 
 
 def test_options_unknown_field_names_the_close_one() -> None:

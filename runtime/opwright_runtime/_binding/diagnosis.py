@@ -162,7 +162,25 @@ class _FailedCall:
                         argument=arg.python_name,
                         allowed="a tensor",
                     )
+        for name, value in self.attrs.items():
+            if value is errors.MISSING:
+                return self._missing_attr(self.info.attr[name])
         return None
+
+    def _missing_attr(self, attr: attr_values.AttrInfo) -> errors.OpError:
+        allowed: object = attr.allowed
+        if allowed is None:
+            try:
+                attr_values.whole(attr, errors.MISSING)
+            except attr_values.BadValueError as refused:
+                allowed = refused.allowed
+        words = errors.format_allowed(allowed)
+        return self._error(
+            errors.OpAttrError,
+            f"{attr.python_name} is missing: it must be {words}",
+            argument=attr.python_name,
+            allowed=allowed,
+        )
 
     def mode(self) -> errors.OpError | None:
         gone = self.info.deprecated

@@ -128,6 +128,9 @@ def _normalised(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             values[name] = attr_values.whole(attr, value)
         except attr_values.BadValueError as refused:
+            if value is errors.MISSING:
+                # The diagnosis names what is missing in the order of the arguments.
+                raise ValueError(f"{name} is missing") from None
             raise errors.bad_argument(
                 errors.OpOptionError if attr in info.options else errors.OpAttrError,
                 info.name,
