@@ -182,7 +182,7 @@ def test_slower_case_has_a_row_of_its_own(tree: Tree) -> None:
     tree.run(tree.keep("a.json", record))
     row = "| training step of a DLRM | H | Some CPU, AVX2 | TensorFlow | 0.75 |"
     assert row in tree.text(report.PAGE)
-    assert "opwright is at worst 0.75 x as fast" in tree.text(report.README)
+    assert "opwright is at worst 0.75 x as fast (" in tree.text(report.README)
 
 
 def test_pages_of_two_machines_are_short(tree: Tree) -> None:
