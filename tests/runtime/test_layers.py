@@ -35,7 +35,7 @@ MAY_IMPORT = {
         "runs_on",
         "types",
     },
-    "rnn": {"errors", "native"},
+    "rnn": {"_internals", "errors", "native"},
     "embedding": {"_internals", "_patches", "errors", "native", "types"},
     "convert": {"_extras", "_internals", "native", "rnn"},
     "convert_cli": {"_extras"},

@@ -12,10 +12,10 @@ import uuid
 
 import tensorflow as tf
 
-from opwright_runtime.convert.cells import Tensor, Weights, input_products, step_of
 from opwright_runtime.convert.layers import Layers
-from opwright_runtime.convert.loops import list_loop
 from opwright_runtime.rnn.packed import Sizes
+from opwright_runtime.rnn.plain_cells import Tensor, Weights, input_products, step_of
+from opwright_runtime.rnn.plain_loops import list_loop
 
 
 def refusal_of(layers: Layers, batch: int | None, reads_c: bool) -> str | None:

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime.convert import graphs
-from opwright_runtime.convert.cells import Tensor
 from opwright_runtime.convert.errors import refusal
 from opwright_runtime.convert.layers import Shape
 from opwright_runtime.convert.rewrite import Replacement, signature_of
 from opwright_runtime.rnn.packed import GATES
+from opwright_runtime.rnn.plain_cells import Tensor
 
 # Each is a slice of its own in the graph.
 _MAX_TENSORS = 10_000

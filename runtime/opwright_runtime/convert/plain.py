@@ -11,8 +11,8 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from opwright_runtime.convert import cells
-from opwright_runtime.convert.cells import Cell, Tensor, Weights
 from opwright_runtime.convert.layers import BACKWARD, KERAS, Layers
+from opwright_runtime.rnn.plain_cells import Cell, Tensor, keras_weights
 
 Function: TypeAlias = Callable[..., list[Tensor]]
 
@@ -88,7 +88,7 @@ def _keras(layers: Layers, cell: Cell, checked: bool) -> Function:
         if checked:
             lengths = _checked_lengths(lengths, tf.shape(x)[1])
         given = [_wide(layers, one) for one in (kernel, recurrent, bias)]
-        weights = _keras_weights(layers, *given)
+        weights = keras_weights(layers.sizes.rnn_mode, *given)
         y, h, last = cells.run(
             layers,
             [weights],
@@ -117,7 +117,7 @@ def function_to_cudnn(layers: Layers) -> Function:
         bias: Tensor,
         lengths: Tensor,
     ) -> list[Tensor]:
-        weights = _keras_weights(layers, kernel, recurrent, bias)
+        weights = keras_weights(layers.sizes.rnn_mode, kernel, recurrent, bias)
         parts: list[Tensor] = [weights.kernel, weights.recurrent, weights.biases]
         y, last_h, last_c, _, _ = tf.raw_ops.CudnnRNNV3(
             input=x,
@@ -134,24 +134,6 @@ def function_to_cudnn(layers: Layers) -> Function:
         return [y, tf.squeeze(last_h, 1), last_c]
 
     return keras
-
-
-def _keras_weights(
-    layers: Layers, kernel: Tensor, recurrent: Tensor, bias: Tensor
-) -> Weights:
-    """Keras's weights: transposed, and z, r, h in place of r, z, n."""
-
-    def ordered(tensor: Tensor) -> Tensor:
-        if layers.sizes.rnn_mode != "gru":
-            return tensor
-        z, r, n = tf.split(tensor, 3, axis=-1)
-        return tf.concat([r, z, n], axis=-1)
-
-    missing = 2 - bias.shape[0]
-    biases = tf.pad(ordered(bias), [[missing, 0], [0, 0]])
-    return Weights(
-        tf.transpose(ordered(kernel)), tf.transpose(ordered(recurrent)), None, biases
-    )
 
 
 def _run(

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from opwright_runtime.convert import graphs, layers, params, plain
 from opwright_runtime.convert.layers import KERAS, PARAMS, Layers, Shape
-from opwright_runtime.convert.loops import LOOPS
 from opwright_runtime.convert.rewrite import Replacement, signature_of
+from opwright_runtime.rnn.plain_loops import LOOPS
 
 
 @dataclass(frozen=True)

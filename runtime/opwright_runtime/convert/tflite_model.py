@@ -26,13 +26,13 @@ from opwright_runtime.convert.calls import Request, calls_for
 from opwright_runtime.convert.errors import ConvertError, refusal
 from opwright_runtime.convert.fused import fused_cell, refusal_of
 from opwright_runtime.convert.layers import FORWARD, Shape
-from opwright_runtime.convert.loops import LOOPS
 from opwright_runtime.convert.numbers import Run, Values
 from opwright_runtime.convert.replacements import specs
 from opwright_runtime.convert.report import Report
 from opwright_runtime.convert.rewrite import Found, Replacement, replace_nodes
 from opwright_runtime.convert.signatures import Flat
 from opwright_runtime.convert.sources import opened
+from opwright_runtime.rnn.plain_loops import LOOPS
 
 FORMAT = "TFLite"
 Quantize: TypeAlias = Literal["dynamic", "float16"]

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from opwright_runtime._internals import op_def_library
-from opwright_runtime.convert.cells import (
+from opwright_runtime.rnn.packed import Sizes
+from opwright_runtime.rnn.plain_cells import (
     Cell,
     Step,
     Tensor,
@@ -16,7 +17,6 @@ from opwright_runtime.convert.cells import (
     input_products,
     step_of,
 )
-from opwright_runtime.rnn.packed import Sizes
 
 Loop: TypeAlias = Callable[
     [Step, Tensor, list[Tensor], "Tensor | None", int], tuple[Tensor, list[Tensor]]

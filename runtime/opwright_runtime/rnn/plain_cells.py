@@ -1,0 +1,145 @@
+"""One step of a recurrent layer in ops that every TensorFlow has.
+
+Sequences are time-major, states are [batch, size].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime.rnn.packed import RnnMode, Sizes
+
+Tensor: TypeAlias = Any
+
+Step: TypeAlias = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
+"""Maps the products of a step's input, and the states, to an output and new states."""
+
+Cell: TypeAlias = Callable[
+    [Sizes, "Weights", Tensor, list[Tensor], "Tensor | None"],
+    tuple[Tensor, list[Tensor]],
+]
+"""Runs one layer in one direction. The arguments are the sizes, the weights, the input
+[time, batch, inputs], the initial states, and the lengths or None. Returns the output
+[time, batch, size], with arbitrary values past the lengths, and the final states."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one layer and direction.
+
+    Attributes:
+        kernel: [gates * units, inputs]; None if the layer adds its input as it is.
+        recurrent: [gates * units, hidden].
+        projection: [num_proj, units], or None.
+        biases: [2, gates * units]: of the input, and of the hidden state.
+    """
+
+    kernel: Tensor | None
+    recurrent: Tensor
+    projection: Tensor | None
+    biases: Tensor
+
+
+def keras_weights(
+    mode: RnnMode, kernel: Tensor, recurrent: Tensor, bias: Tensor
+) -> Weights:
+    """Keras's weights: transposed, and with the gates of a GRU in another order.
+
+    Args:
+        mode: of the cell.
+        kernel: [inputs, gates * units].
+        recurrent: [units, gates * units].
+        bias: [0, 1 or 2, gates * units].
+    """
+
+    def ordered(tensor: Tensor) -> Tensor:
+        if mode != "gru":
+            return tensor
+        z, r, n = tf.split(tensor, 3, axis=-1)
+        return tf.concat([r, z, n], axis=-1)
+
+    missing = 2 - bias.shape[0]
+    biases = tf.pad(ordered(bias), [[missing, 0], [0, 0]])
+    return Weights(
+        tf.transpose(ordered(kernel)), tf.transpose(ordered(recurrent)), None, biases
+    )
+
+
+def zero_past(y: Tensor, lengths: Tensor) -> Tensor:
+    # TFLite gives no new dimension to booleans.
+    steps = tf.reshape(tf.range(tf.shape(y)[0]), [-1, 1, 1])
+    shown = steps < tf.reshape(lengths, [1, -1, 1])
+    return tf.where(shown, y, tf.zeros([], y.dtype))
+
+
+def reversed_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Reverses each sequence of [time, batch, size] up to its length."""
+    if lengths is None:
+        return tf.reverse(x, axis=[0])
+    return tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
+
+
+def input_products(sizes: Sizes, weights: Weights, x: Tensor) -> Tensor:
+    """[time, batch, gates * units]: input products and biases of all steps."""
+    bias, recurrent_bias = weights.biases[0], weights.biases[1]
+    if sizes.rnn_mode != "gru":
+        bias += recurrent_bias
+    if weights.kernel is None:
+        return tf.tile(x, [1, 1, sizes.gates]) + bias
+    rows = sizes.gates * sizes.num_units
+    flat = tf.reshape(x, [-1, weights.kernel.shape[1]])
+    # TensorFlow fuses a product with such an op, and with no other addition.
+    products = tf.nn.bias_add(tf.matmul(flat, weights.kernel, transpose_b=True), bias)
+    shape = tf.shape(x)
+    sized: Tensor = tf.reshape(products, [shape[0], shape[1], rows])
+    sized.set_shape([x.shape[0], x.shape[1], rows])
+    return sized
+
+
+def step_of(sizes: Sizes, weights: Weights, *, transposed: bool = False) -> Step:
+    """One step of a cell.
+
+    Args:
+        sizes: its configuration.
+        weights: its weights.
+        transposed: whether to transpose the weights once, before the loop. TensorFlow
+            is faster then. TFLite reads the weights as they are.
+    """
+    mode: RnnMode = sizes.rnn_mode
+    columns = tf.transpose(weights.recurrent) if transposed else None
+
+    def product(h: Tensor) -> Tensor:
+        if columns is not None:
+            return tf.matmul(h, columns)
+        return tf.matmul(h, weights.recurrent, transpose_b=True)
+
+    def lstm(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        h, c = states
+        i, f, g, o = tf.split(x + product(h), 4, axis=-1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+        h = tf.sigmoid(o) * tf.tanh(c)
+        if weights.projection is not None:
+            h = tf.matmul(h, weights.projection, transpose_b=True)
+        return h, [h, c]
+
+    def gru(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        (h,) = states
+        of_hidden = tf.nn.bias_add(product(h), weights.biases[1])
+        parts = [2 * sizes.num_units, sizes.num_units]
+        x_rz, x_n = tf.split(x, parts, axis=-1)
+        h_rz, h_n = tf.split(of_hidden, parts, axis=-1)
+        r, z = tf.split(tf.sigmoid(x_rz + h_rz), 2, axis=-1)
+        n = tf.tanh(x_n + r * h_n)
+        h = n + z * (h - n)
+        return h, [h]
+
+    def plain(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        total = x + product(states[0])
+        h = tf.tanh(total) if mode == "rnn_tanh" else tf.nn.relu(total)
+        return h, [h]
+
+    return {"lstm": lstm, "gru": gru}.get(mode, plain)
