@@ -122,13 +122,6 @@ def test_tflite_converter_of_a_model_gives_a_file_that_runs() -> None:
     np.testing.assert_allclose(outputs(converted), model(X), 0, 1e-5)
 
 
-def test_tf2onnx_of_a_function_gives_plain_nodes() -> None:
-    convert = pytest.importorskip("tf2onnx").convert
-    spec = tf.TensorSpec(X.shape)
-    made, _ = convert.from_function(tf.function(make()), [spec])
-    assert OURS not in {node.op_type for node in made.graph.node} | traced_nodes()
-
-
 def saved(model: Any, folder: str) -> None:
     model.export(folder, verbose=False)
 

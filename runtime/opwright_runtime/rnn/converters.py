@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import sys
 from types import CodeType, FrameType
+from typing import Literal, TypeAlias
 
 import tensorflow as tf
 
-#: Packages and modules that convert a graph for another runtime.
-_CONVERTERS = ("openvino", "tensorflow.lite", "tf2onnx")
+Runtime: TypeAlias = Literal["tflite", "other"]
+
+#: Packages and modules that convert a graph, and for which runtime.
+_CONVERTERS: dict[str, Runtime] = {
+    "openvino": "other",
+    "tensorflow.lite": "tflite",
+    "tf2onnx": "other",
+}
 _SAVED_MODEL = "tf_saved_model"
+_FORMATS: dict[str, Runtime] = {"litert": "tflite"}
 
 
-def converting(export: CodeType) -> bool:
-    """Whether the current call is traced for a converter.
+def converting(export: CodeType) -> Runtime | None:
+    """The runtime that the current call is traced for; None if there is no converter.
 
     TensorFlow and Keras do not say why a function is traced. If a converter traces it,
     the converter's code is on the stack. A converter that receives a finished graph is
@@ -23,17 +31,22 @@ def converting(export: CodeType) -> bool:
         export: the code of Keras's `Model.export`.
     """
     if tf.executing_eagerly():
-        return False
+        return None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _converts(frame, export):
-            return True
+        found = _runtime_of(frame, export)
+        if found is not None:
+            return found
         frame = frame.f_back
-    return False
+    return None
 
 
-def _converts(frame: FrameType, export: CodeType) -> bool:
+def _runtime_of(frame: FrameType, export: CodeType) -> Runtime | None:
     if frame.f_code is export:
-        return bool(frame.f_locals.get("format", _SAVED_MODEL) != _SAVED_MODEL)
+        kind = frame.f_locals.get("format", _SAVED_MODEL)
+        return None if kind == _SAVED_MODEL else _FORMATS.get(kind, "other")
     module = frame.f_globals.get("__name__") or ""
-    return any(module == one or module.startswith(one + ".") for one in _CONVERTERS)
+    for name, runtime in _CONVERTERS.items():
+        if module == name or module.startswith(name + "."):
+            return runtime
+    return None

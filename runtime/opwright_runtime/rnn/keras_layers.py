@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,7 +21,9 @@ import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime.rnn.converters import converting
-from opwright_runtime.rnn.packed import GATES, RnnMode
+from opwright_runtime.rnn.packed import GATES, RnnMode, Sizes
+from opwright_runtime.rnn.plain_cells import keras_weights, zero_past
+from opwright_runtime.rnn.plain_loops import LOOPS
 
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
 
@@ -30,6 +32,8 @@ KerasObject: TypeAlias = Any
 _Tensor: TypeAlias = Any
 # The last output, all outputs, and the final states.
 _Outputs: TypeAlias = tuple[_Tensor, _Tensor, list[_Tensor]]
+# Takes the mode, lengths, inputs, weights and states.
+_Kernel: TypeAlias = Callable[..., list[_Tensor]]
 
 _TANH = (keras.activations.tanh, keras.ops.tanh, tf.tanh)
 _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
@@ -83,11 +87,12 @@ class _KernelLayer:
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
         mode = self._kernel_mode()
+        runtime = converting(_EXPORT)
         if (
             mode is None
             or not _is_supported(mode, self.cell, sequences, initial_state, mask)
-            or not _is_faster(self.cell, sequences.shape[1], training)
-            or converting(_EXPORT)
+            or not (runtime or _is_faster(self.cell, sequences.shape[1], training))
+            or runtime == "other"
         ):
             base: KerasObject = super()
             outputs: _Outputs = base.inner_loop(
@@ -99,6 +104,9 @@ class _KernelLayer:
             x *= tf.expand_dims(self.cell.get_dropout_mask(sequences[:, 0, :]), 1)
         if self.go_backwards:
             x = tf.reverse(x, [1])
+        run = _train if training else _infer
+        if runtime == "tflite":
+            run = _in_tflite
         batch, time = x.shape[:2]
         if batch is None or time is None:
             batch, time = tf.unstack(tf.shape(x)[:2])
@@ -109,14 +117,14 @@ class _KernelLayer:
         ]
         if mask is None:
             lengths = tf.fill([batch], time)
-            y, states = _run(mode, self.cell, x, states, lengths, training)
+            y, states = _run(run, mode, self.cell, x, states, lengths)
             last = states[0]
         else:
             mask = tf.broadcast_to(tf.cast(mask, tf.bool), [batch, time])
             mask = tf.reverse(mask, [1]) if self.go_backwards else mask
-            steps = _Steps(mask, zeros=self.zero_output_for_mask)
+            steps = _Steps(mask, self.zero_output_for_mask, search=runtime is None)
             x, lengths = steps.to_front(x), steps.lengths
-            y, states = _run(mode, self.cell, x, states, lengths, training)
+            y, states = _run(run, mode, self.cell, x, states, lengths)
             last = steps.last(states[0])
             y = steps.back(y) if self.return_sequences else y
         return last, y if self.return_sequences else tf.expand_dims(last, 1), states
@@ -294,12 +302,12 @@ def _is_faster(cell: KerasObject, steps: int | None, training: bool) -> bool:
 
 
 def _run(
+    run: _Kernel,
     mode: RnnMode,
     cell: KerasObject,
     x: _Tensor,
     states: list[_Tensor],
     lengths: _Tensor,
-    training: bool,
 ) -> tuple[_Tensor, list[_Tensor]]:
     """Returns all outputs of a cell, zero past the lengths, and the final states."""
 
@@ -314,7 +322,6 @@ def _run(
         bias = tf.zeros([0, rows], kernel.dtype)
     else:
         bias = tf.reshape(read(cell.bias), [-1, rows])
-    run = _train if training else _infer
     y, *states = run(mode, lengths, x, kernel, recurrent, bias, *states)
     return y, states
 
@@ -381,6 +388,30 @@ def _train(
     return [y, *(tf.squeeze(state, 1) for state in last)]
 
 
+def _in_tflite(
+    mode: RnnMode,
+    lengths: _Tensor,
+    x: _Tensor,
+    kernel: _Tensor,
+    recurrent: _Tensor,
+    bias: _Tensor,
+    *states: _Tensor,
+) -> list[_Tensor]:
+    """Like `_infer`, as a loop that TFLite has operators for, with any batch."""
+    weights = keras_weights(mode, *(_single(one) for one in (kernel, recurrent, bias)))
+    sizes = Sizes(mode, "unidirectional", 1, recurrent.shape[0], kernel.shape[0])
+    steps = tf.transpose(_single(x), [1, 0, 2])
+    singles = [_single(state) for state in states]
+    y, last = LOOPS["update"](sizes, weights, steps, singles, lengths)
+    y = tf.transpose(zero_past(y, lengths), [1, 0, 2])
+    return [tf.cast(one, x.dtype) for one in (y, *last)]
+
+
+def _single(tensor: _Tensor) -> _Tensor:
+    """In float32, in which TFLite runs products of matrices."""
+    return tf.cast(tensor, tf.float32)
+
+
 def _params(
     mode: RnnMode, kernel: _Tensor, recurrent: _Tensor, bias: _Tensor
 ) -> _Tensor:
@@ -416,7 +447,9 @@ class _Steps:
     unmasked step before it did, or zeros if there is none.
     """
 
-    def __init__(self, mask: _Tensor, zeros: bool) -> None:
+    def __init__(self, mask: _Tensor, zeros: bool, search: bool) -> None:
+        # Whether the runtime has an op for binary searches.
+        self._search = search
         shown = tf.cast(mask, tf.int32)
         self.lengths = tf.reduce_sum(shown, axis=1)
         # For each step, the number of unmasked steps up to it.
@@ -430,7 +463,11 @@ class _Steps:
         shape = tf.shape(self._count)
         time = shape[1]
         numbers = tf.broadcast_to(tf.range(1, time + 1), shape)
-        at = tf.searchsorted(self._count, numbers)
+        if self._search:
+            at = tf.searchsorted(self._count, numbers)
+        else:
+            before = tf.expand_dims(self._count, 1) < tf.expand_dims(numbers, 2)
+            at = tf.reduce_sum(tf.cast(before, tf.int32), axis=-1)
         return tf.gather(x, tf.minimum(at, time - 1), batch_dims=1)
 
     def back(self, y: _Tensor) -> _Tensor:
