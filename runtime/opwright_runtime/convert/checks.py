@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opwright_runtime.convert import (
+    forms,
     graphs,
     onnx_model,
     plain_model,
@@ -40,9 +41,7 @@ def check(model: Any, request: Request) -> Findings:
             for node in graphs.nodes(meta.graph_def)
         )
         barred = {op: count for op, count in sorted(counted.items()) if op in OPS}
-        searches = {
-            op: counted[op] for op in ("LowerBound", "UpperBound") if counted[op]
-        }
+        rewritten = {op: counted[op] for op in sorted(forms.OPS) if counted[op]}
         quick = replace(request, check=False, shapes={})
         target = Path(folder)
         found: tuple[Found, ...] = ()
@@ -61,8 +60,8 @@ def check(model: Any, request: Request) -> Findings:
         verdicts = []
         for runtime, command, run, lacks in (
             ("TensorFlow without a GPU", "plain", plain, barred),
-            ("ONNX", "onnx", onnx, {**barred, **searches}),
-            ("TFLite", "tflite", tflite, {**barred, **searches}),
+            ("ONNX", "onnx", onnx, {**barred, **rewritten}),
+            ("TFLite", "tflite", tflite, {**barred, **rewritten}),
         ):
             request.notify(f"trying {runtime}")
             report, refusal = _tried(run)

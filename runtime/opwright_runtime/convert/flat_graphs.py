@@ -13,38 +13,11 @@ from opwright_runtime.convert.graphs import Body, Shapes, node_of
 from opwright_runtime.convert.layers import FORWARD, KERAS, Layers, Shape
 from opwright_runtime.convert.plain import function_to_cudnn
 from opwright_runtime.convert.replacements import specs
-from opwright_runtime.convert.rewrite import (
-    Found,
-    Replacement,
-    replace_nodes,
-    signature_of,
-)
+from opwright_runtime.convert.rewrite import Found, Replacement, replace_nodes
 from opwright_runtime.convert.signatures import Flat
 
-_SEARCHES = {"LowerBound": tf.less, "UpperBound": tf.less_equal}
 # A constant may be computed from others, but not from what these ops read or draw.
 _MOVING = ("Placeholder", "Random", "Stateful", "While", "If", "Read", "Table", "Cudnn")
-
-
-def replace_searches(flat: Flat) -> None:
-    """Replaces binary searches, which other runtimes lack, by comparisons."""
-
-    def replace(
-        node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
-    ) -> Replacement:
-        before = _SEARCHES[node.op]
-        out = node.attr.get("out_type")
-        dtype = tf.as_dtype(out.type) if out is not None and out.type else tf.int32
-
-        def search(ordered: Any, values: Any) -> list[Any]:
-            hits = before(tf.expand_dims(ordered, 1), tf.expand_dims(values, 2))
-            return [tf.reduce_sum(tf.cast(hits, dtype), axis=-1)]
-
-        signature = signature_of(shapes, dtypes)
-        key = (node.op, dtype)
-        return Replacement(key, search, signature, node.op, "comparisons")
-
-    replace_nodes(flat.graph, frozenset(_SEARCHES), replace)
 
 
 def replace_keras(flat: Flat) -> list[Found]:

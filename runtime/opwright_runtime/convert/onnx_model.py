@@ -14,6 +14,7 @@ import numpy as np
 from opwright_runtime.convert import (
     files,
     flat_graphs,
+    forms,
     numbers,
     packages,
     signatures,
@@ -94,7 +95,7 @@ def prepare(
 ) -> tuple[dict[str, tuple[str, Layers]], list[Found], tuple[str, ...]]:
     """Leaves forward nodes that ONNX has operators for, each with a name of its own."""
     keras = flat_graphs.replace_keras(flat)
-    flat_graphs.replace_searches(flat)
+    forms.replace(flat)
     plain = Plain("scatter", False, dropout_off, single=True)
     projected = replace_nodes(flat.graph, frozenset(FORWARD), ProjectedOnly(plain))
     flat_graphs.inline(flat)

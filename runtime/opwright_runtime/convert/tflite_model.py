@@ -14,6 +14,7 @@ import tensorflow as tf
 from opwright_runtime.convert import (
     files,
     flat_graphs,
+    forms,
     graphs,
     layers,
     numbers,
@@ -140,7 +141,7 @@ def prepare(
 ) -> tuple[list[Found], tuple[str, ...]]:
     """Replaces recurrent nodes by loops and fused operators, in place."""
     keras = flat_graphs.replace_keras(flat)
-    flat_graphs.replace_searches(flat)
+    forms.replace(flat)
     flat_graphs.inline(flat)
     signatures.unwire_identities(flat.graph)
     flat_graphs.prune(flat)
