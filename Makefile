@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-models fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -119,6 +119,10 @@ fuzz: native ## Make 100,000 good and bad calls of all native ops; CALLS=2000 fo
 SEED ?= 0
 fuzz-diagnosis: native ## Bend the arguments of 100,000 calls, and judge what errors say.
 	PYTHONPATH=tests $(BIN)/python -m fuzz.diagnosis --jobs $(JOBS) --seed $(SEED) $(CALLS)
+
+MODELS ?= 5000
+fuzz-models: native $(VENV)/.convert ## Convert 5,000 damaged models; MODELS=500 for less.
+	PYTHONPATH=tests $(BIN)/python -m fuzz.models --seed $(SEED) $(MODELS)
 
 # SIDE=raw calls TensorFlow's own wrappers instead of opwright.
 # There are a thousand ops and some, so each is called CALLS / 1000 times.
