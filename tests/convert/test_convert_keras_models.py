@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -95,6 +96,50 @@ def convolutional(of: Any) -> Any:
     return keras.Model(x, of.GRU(4)(L.LayerNormalization()(L.MaxPooling1D()(y))))
 
 
+def with_masking_layer(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y = of.LSTM(4, return_sequences=True)(L.Masking()(x))
+    return keras.Model(x, of.GRU(3)(y))
+
+
+def with_two_inputs(of: Any) -> Any:
+    both = [keras.Input([None, 3], name=name) for name in ("a", "b")]
+    return keras.Model(both, L.Concatenate()([of.LSTM(4)(one) for one in both]))
+
+
+def nested(of: Any) -> Any:
+    inner = keras.Sequential([keras.Input([None, 3]), of.GRU(4), L.Dense(3)])
+    both = [keras.Input([None, 3], name=name) for name in ("a", "b")]
+    return keras.Model(both, L.Subtract()([inner(one) for one in both]))
+
+
+def with_self_attention(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    y = of.GRU(4, return_sequences=True)(x)
+    return keras.Model(x, L.MultiHeadAttention(2, 4)(y, y))
+
+
+def residual(of: Any) -> Any:
+    x = keras.Input([None, 4], name="x")
+    y = L.LayerNormalization()(L.Add()([x, of.LSTM(4, return_sequences=True)(x)]))
+    return keras.Model(x, L.Add()([y, of.LSTM(4, return_sequences=True)(y)]))
+
+
+def with_given_states(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    states = [keras.Input([4], name=name) for name in ("h", "c")]
+    y, h, c = of.LSTM(4, return_sequences=True, return_state=True)(
+        x, initial_state=states
+    )
+    return keras.Model([x, *states], {"y": y, "last_h": h, "last_c": c})
+
+
+def bidirectional_states(of: Any) -> Any:
+    x = keras.Input([None, 3], name="x")
+    layer = of.LSTM(4, return_sequences=True, return_state=True)
+    return keras.Model(x, L.Bidirectional(layer)(x))
+
+
 KERAS = [
     stacked,
     masked,
@@ -106,6 +151,13 @@ KERAS = [
     with_dropout,
     of_fixed_time,
     convolutional,
+    with_masking_layer,
+    with_two_inputs,
+    nested,
+    with_self_attention,
+    residual,
+    with_given_states,
+    bidirectional_states,
 ]
 
 
@@ -199,6 +251,38 @@ def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
         found = tf.nest.flatten(loaded.serve(x))
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_allclose(a, b, atol=5e-6)
+
+
+def text_of_keras_2(mask: bool) -> Any:
+    layers = tf_keras.layers
+    return tf_keras.Sequential(
+        [
+            layers.InputLayer([None], dtype="int32", name="x"),
+            layers.Embedding(20, 8, mask_zero=mask),
+            layers.Bidirectional(layers.LSTM(6, return_sequences=True)),
+            layers.GRU(5),
+        ]
+    )
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS)
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("kind", ["SavedModel", ".h5"])
+def test_convert_of_layers_of_keras_2_reaches_all_formats(
+    kind: str, mask: bool, convert: Any, tmp_path: Path
+) -> None:
+    tf_keras.utils.set_random_seed(0)
+    model = text_of_keras_2(mask)
+    if kind == ".h5":
+        model.save(tmp_path / "model.h5")
+    else:
+        with contextlib.redirect_stdout(None):
+            model.export(str(tmp_path / "model"))
+    source = tmp_path / ("model.h5" if kind == ".h5" else "model")
+    report = convert(source, tmp_path / "target")
+    assert report.difference <= TOLERANCE[convert]
+    if convert is to_plain:
+        assert not barred(ops_of(tmp_path / "target"))
 
 
 @pytest.mark.convert
