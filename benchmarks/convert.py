@@ -1,29 +1,36 @@
-"""Sizes and times of converted models.
+"""Sizes and times of converted models, in one interleaved run.
 
 python benchmarks/convert.py            prints a table
 
-Each row is one layer. Times are the fastest of several calls, in milliseconds. Plain
-TensorFlow is held against the kernels in one process, and so are the other runtimes.
+Each row is one layer. Every round calls the kernel and what it is converted to, one
+after the other. Times are the fastest of all rounds, in milliseconds. `--check` exits
+with 1 where plain TensorFlow takes more than 1.6 times as long as the kernel at a batch
+of 32. `--threads 1` compares work alone: on a busy machine, calls of several threads
+wait for each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 import numpy as np
 import tensorflow as tf
+from results import Recorder, add_option
 from rich.console import Console
 from rich.table import Table
 
 import opwright
 from opwright.convert import to_onnx, to_plain, to_tflite
 from opwright_runtime.convert import files
+from rnn import measure
 
 # Mode, steps, batch, inputs and units.
 SHAPES = [
@@ -32,48 +39,78 @@ SHAPES = [
     ("gru", 100, 32, 128, 256),
 ]
 GATES = {"lstm": 4, "gru": 3}
-COLUMNS = ("kernel", "plain", "ONNX", "TFLite loop", "TFLite fused")
+#: What the kernel is converted to, and the target of each.
+COLUMNS = {
+    "plain": "plain",
+    "ONNX": "model.onnx",
+    "TFLite loop": "loop.tflite",
+    "TFLite fused": "fused.tflite",
+}
+#: How many times as long as the kernel plain TensorFlow may take, at what batch.
+SLOWEST, BATCH = 1.6, 32
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each number")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each row")
+    parser.add_argument("--threads", type=int, default=2, help="of each runtime")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if too slow")
+    add_option(parser)
     options = parser.parse_args()
     assert opwright.__version__
-    table = Table("layer", *COLUMNS)
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    recorder = Recorder("convert", options.record)
+    table = Table("layer", "kernel", *COLUMNS, "plain / kernel")
+    slow = False
     for shape in SHAPES:
+        mode, steps, batch, inputs, units = shape
+        name = f"{mode} T{steps} B{batch} in{inputs} units{units}"
         with tempfile.TemporaryDirectory() as folder:
-            table.add_row(*row(shape, Path(folder), options.seconds))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    return 0
+            calls = written(shape, Path(folder), options.threads)
+            sizes = {
+                column: files.size_of(Path(folder, COLUMNS[column])) / 1e6
+                for column in calls.keys() & COLUMNS.keys()
+            }
+            times = measure(calls, options.seconds)
+        recorder.add(name, "inference", times)
+        best = {column: 1000 * float(np.min(each)) for column, each in times.items()}
+        cells = [
+            f"{best[column]:.2f} ms, {sizes[column]:.2f} MB" if column in best else "-"
+            for column in COLUMNS
+        ]
+        ratio = best["plain"] / best["kernel"]
+        slow |= batch == BATCH and ratio > SLOWEST
+        table.add_row(name, f"{best['kernel']:.2f} ms", *cells, f"{ratio:.2f}")
+    recorder.save()
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    return 1 if slow and options.check else 0
 
 
-def row(
-    shape: tuple[str, int, int, int, int], folder: Path, seconds: float
-) -> list[str]:
+def written(
+    shape: tuple[str, int, int, int, int], folder: Path, threads: int
+) -> dict[str, Callable[[], Any]]:
+    """Converts a layer in all ways; returns the calls to time."""
     mode, steps, batch, inputs, units = shape
     serve = model(mode, steps, batch, inputs, units)
     x = np.random.default_rng(0).standard_normal((steps, batch, inputs), np.float32)
+    given = tf.constant(x)
     to_plain(serve, folder / "plain")
-    to_onnx(serve, folder / "m.onnx")
+    to_onnx(serve, folder / "model.onnx")
     to_tflite(serve, folder / "loop.tflite", fused=False)
-    cells = [timed(lambda: serve(tf.constant(x)), seconds)]
-    loaded = tf.saved_model.load(str(folder / "plain"))
-    plain = loaded.signatures["serving_default"]
-    cells.append(timed(lambda: plain(x=tf.constant(x)), seconds))
-    cells.append(timed(onnx_run(folder / "m.onnx", x), seconds))
-    cells.append(timed(tflite_run(folder / "loop.tflite", x), seconds))
-    files_of = [folder / "plain", folder / "m.onnx", folder / "loop.tflite"]
+    plain = tf.saved_model.load(str(folder / "plain")).signatures["serving_default"]
+    calls = {
+        "kernel": lambda: serve(given),
+        "plain": lambda: plain(x=given),
+        "ONNX": onnx_run(folder / "model.onnx", x, threads),
+        "TFLite loop": tflite_run(folder / "loop.tflite", x, threads),
+    }
     if mode == "lstm":
         to_tflite(serve, folder / "fused.tflite", fused=True)
-        cells.append(timed(tflite_run(folder / "fused.tflite", x), seconds))
-        files_of.append(folder / "fused.tflite")
-    sizes = ["", *(f", {files.size_of(one) / 1e6:.2f} MB" for one in files_of)]
-    found = [a + b for a, b in zip(cells, sizes, strict=True)]
-    found += ["-"] * (len(COLUMNS) - len(found))
-    return [f"{mode} T{steps} B{batch} in{inputs} units{units}", *found]
+        calls["TFLite fused"] = tflite_run(folder / "fused.tflite", x, threads)
+    return calls
 
 
 def model(mode: str, steps: int, batch: int, inputs: int, units: int) -> Any:
@@ -95,30 +132,21 @@ def model(mode: str, steps: int, batch: int, inputs: int, units: int) -> Any:
     return tf.function(serve, input_signature=[spec], autograph=False)
 
 
-def onnx_run(file: Path, x: Any) -> Callable[[], Any]:
+def onnx_run(file: Path, x: Any, threads: int) -> Callable[[], Any]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(file))
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(file), settings)
     return lambda: session.run(None, {"x": x})
 
 
-def tflite_run(file: Path, x: Any) -> Callable[[], Any]:
+def tflite_run(file: Path, x: Any, threads: int) -> Callable[[], Any]:
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(str(file), num_threads=2)
+    interpreter = Interpreter(str(file), num_threads=threads)
     runner = interpreter.get_signature_runner("serving_default")
     return lambda: runner(x=x)
-
-
-def timed(run: Callable[[], Any], seconds: float) -> str:
-    run()
-    times = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return f"{1000 * min(times):.2f} ms"
 
 
 if __name__ == "__main__":
