@@ -73,9 +73,20 @@ def test_convert_refused_node_is_named_and_the_target_is_kept(
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
 def test_convert_dropout_off_runs_as_inference(convert: Any, tmp_path: Path) -> None:
-    model, _ = REFUSED["dropout"]
-    # One layer has nothing between layers, so that dropout has no effect on numbers.
-    report = convert(model, tmp_path / "target", dropout="off")
+    """The source is compared without dropout, which is applied between two layers."""
+
+    def two_layers(x: Any) -> Any:
+        states = tf.zeros([2, tf.shape(x)[1], 3])
+        return tf.raw_ops.CudnnRNNV3(
+            input=x,
+            input_h=states,
+            input_c=states,
+            params=tf.linspace(-1.0, 1.0, 180),
+            sequence_lengths=tf.fill([tf.shape(x)[1]], tf.shape(x)[0]),
+            dropout=0.5,
+        )[0]
+
+    report = convert(function(two_layers), tmp_path / "target", dropout="off")
     assert report.difference <= 5e-6
 
 

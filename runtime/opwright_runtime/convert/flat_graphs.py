@@ -26,7 +26,7 @@ def replace_keras(flat: Flat) -> list[Found]:
     def replace(
         node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
     ) -> Replacement:
-        read = layers.read(node, graphs.defaults(node.op), shapes, dropout_off=True)
+        read = layers.read(node, graphs.defaults(node.op), shapes)
         signature = specs(read, dtypes, shapes)
         made = function_to_cudnn(read)
         return Replacement(read, made, signature, str(read), "CudnnRNNV3")
@@ -120,7 +120,7 @@ def _is_fixed(tensor: str, by_name: dict[str, Any]) -> bool:
     return not any(part in op for op in ops for part in _MOVING)
 
 
-def label(flat: Flat, *, dropout_off: bool) -> dict[str, tuple[str, Layers]]:
+def label(flat: Flat) -> dict[str, tuple[str, Layers]]:
     """Gives each forward node a name of its own, in all bodies.
 
     Returns:
@@ -143,7 +143,6 @@ def label(flat: Flat, *, dropout_off: bool) -> dict[str, tuple[str, Layers]]:
                     node,
                     graphs.defaults(node.op),
                     shapes.inputs(body, node),
-                    dropout_off=dropout_off,
                 )
                 name = f"opwright_rnn_{len(found)}"
                 found[name] = body.place(node.name), read

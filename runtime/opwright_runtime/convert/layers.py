@@ -79,8 +79,6 @@ def read(
     node: Any,
     defaults: Mapping[str, Any],
     shapes: Sequence[Shape],
-    *,
-    dropout_off: bool,
 ) -> Layers:
     """Reads a forward, backward or Keras node.
 
@@ -88,7 +86,6 @@ def read(
         node: the NodeDef.
         defaults: the default AttrValues of its op.
         shapes: of its inputs.
-        dropout_off: whether to ignore dropout in training nodes.
 
     Raises:
         ConvertError: an attr is bad, a size is not known, or the node applies dropout.
@@ -96,8 +93,7 @@ def read(
     reader = _Reader(node, defaults, shapes)
     if node.op == KERAS:
         return reader.keras_layers()
-    if not dropout_off:
-        reader.check_dropout()
+    reader.check_dropout()
     return reader.layers()
 
 
@@ -174,7 +170,7 @@ class _Reader:
         if dropout and training:
             raise self.refuse(
                 f"it applies dropout of {dropout:g}, because is_training is true",
-                'pass dropout="off" to convert it as for inference',
+                'pass dropout="off" (--dropout off) to convert it as for inference',
             )
 
     def _check_params(self, sizes: Sizes) -> None:

@@ -49,7 +49,9 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             f"opset must lie between {OPSETS[0]} and {OPSETS[-1]}, not {opset!r}"
         )
     with (
-        opened(model, request.tensors, request.shapes) as source,
+        opened(
+            model, request.tensors, request.shapes, dropout_off=request.dropout_off
+        ) as source,
         tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder,
         files.replacing(path, overwrite=request.overwrite) as target,
     ):
@@ -60,7 +62,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
         flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
         signatures.refuse_bfloat16(flat, "onnxruntime")
         request.notify("replacing recurrent nodes")
-        known, found, notes = prepare(flat, dropout_off=request.dropout_off)
+        known, found, notes = prepare(flat)
         request.notify("converting all other nodes")
         made = _through_tf2onnx(flat, known, opset)
         data = _checked_bytes(made)
@@ -91,19 +93,19 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
 
 
 def prepare(
-    flat: Flat, *, dropout_off: bool
+    flat: Flat,
 ) -> tuple[dict[str, tuple[str, Layers]], list[Found], tuple[str, ...]]:
     """Leaves forward nodes that ONNX has operators for, each with a name of its own."""
     keras = flat_graphs.replace_keras(flat)
     forms.replace(flat)
-    plain = Plain("scatter", False, dropout_off, single=True)
+    plain = Plain("scatter", False, single=True)
     projected = replace_nodes(flat.graph, frozenset(FORWARD), ProjectedOnly(plain))
     flat_graphs.inline(flat)
     signatures.unwire_identities(flat.graph)
     flat_graphs.prune(flat)
     flat_graphs.fold_params(flat)
     flat_graphs.prune(flat)
-    known = label(flat, dropout_off=dropout_off)
+    known = label(flat)
     found = [
         Found(
             place,

@@ -25,14 +25,15 @@ TOLERANCE = 5e-6
 def convert(model: Any, path: Path, request: Request) -> Report:
     """Writes a model without ops of cuDNN and opwright: `to_plain`."""
     with (
-        opened(model, request.tensors, request.shapes) as source,
+        opened(
+            model, request.tensors, request.shapes, dropout_off=request.dropout_off
+        ) as source,
         files.replacing(path, overwrite=request.overwrite) as target,
     ):
         request.notify("reading the graph")
         message = saved_models.read(source.folder)
         request.notify("replacing recurrent nodes")
-        replace = Plain(dropout_off=request.dropout_off)
-        found = saved_models.replace_in(message, OPS, replace)
+        found = saved_models.replace_in(message, OPS, Plain())
         if rest := saved_models.left(message, OPS):
             raise ConvertError(f"ops are left: {', '.join(sorted(rest))}")
         written = target.with_name("saved") if source.frozen else target

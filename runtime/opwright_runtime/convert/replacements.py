@@ -21,13 +21,11 @@ class Plain:
     Attributes:
         loop: a key of `LOOPS`.
         checked: whether to refuse the lengths that the ops refuse.
-        dropout_off: whether to ignore dropout in training nodes.
         single: whether to compute float64 in float32.
     """
 
     loop: str = "list"
     checked: bool = True
-    dropout_off: bool = False
     single: bool = False
 
     def __call__(
@@ -35,9 +33,7 @@ class Plain:
     ) -> Replacement:
         if node.op in PARAMS:
             return params.replacement(node, dtypes, shapes)
-        read = layers.read(
-            node, graphs.defaults(node.op), shapes, dropout_off=self.dropout_off
-        )
+        read = layers.read(node, graphs.defaults(node.op), shapes)
         read = replace(read, single=self.single)
         signature = specs(read, dtypes, shapes)
         function = plain.function(read, LOOPS[self.loop], checked=self.checked)

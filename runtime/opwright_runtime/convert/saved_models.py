@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from opwright_runtime.convert import files, graphs
 from opwright_runtime.convert.errors import ConvertError
-from opwright_runtime.convert.layers import OPS
+from opwright_runtime.convert.layers import BACKWARD, FORWARD, OPS
 from opwright_runtime.convert.rewrite import Found, Replace, replace_nodes
 
 SavedModel: TypeAlias = Any
@@ -75,6 +75,16 @@ def write(model: SavedModel, source: Path, target: Path) -> None:
     for name in _KEPT:
         if (source / name).is_dir():
             files.copy_tree(source / name, target / name)
+
+
+def without_dropout(source: Path, target: Path) -> None:
+    """Writes a copy of a SavedModel whose recurrent nodes apply no dropout."""
+    model = read(source)
+    for meta in model.meta_graphs:
+        for node in graphs.nodes(meta.graph_def):
+            if node.op in (*FORWARD, *BACKWARD):
+                node.attr["dropout"].f = 0.0
+    write(model, source, target)
 
 
 def left(model: SavedModel, ops: frozenset[str]) -> set[str]:

@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -69,7 +69,11 @@ class Tensors:
 
 @contextmanager
 def opened(
-    model: Model, tensors: Tensors, shapes: Mapping[str, Model] | None = None
+    model: Model,
+    tensors: Tensors,
+    shapes: Mapping[str, Model] | None = None,
+    *,
+    dropout_off: bool = False,
 ) -> Iterator[Source]:
     """A model of any kind as a SavedModel. It may lie in a temporary folder.
 
@@ -78,10 +82,25 @@ def opened(
         tensors: inputs and outputs of a graph. By default, its placeholders and the
             nodes that no other node reads.
         shapes: TensorSpecs for a function that was not traced.
+        dropout_off: whether its recurrent nodes apply no dropout in the SavedModel.
 
     Raises:
         ConvertError: it is of no known kind, or damaged.
     """
+    with _saved(model, tensors, shapes) as source:
+        if not dropout_off:
+            yield source
+            return
+        with tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder:
+            target = Path(folder, "model")
+            saved_models.without_dropout(source.folder, target)
+            yield replace(source, folder=target)
+
+
+@contextmanager
+def _saved(
+    model: Model, tensors: Tensors, shapes: Mapping[str, Model] | None
+) -> Iterator[Source]:
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if saved_models.is_saved_model(path):

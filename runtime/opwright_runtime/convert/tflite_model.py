@@ -84,7 +84,9 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
     if request.check:
         _interpreter_class()
     with (
-        opened(model, request.tensors, request.shapes) as source,
+        opened(
+            model, request.tensors, request.shapes, dropout_off=request.dropout_off
+        ) as source,
         tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder,
         files.replacing(path, overwrite=request.overwrite) as target,
     ):
@@ -97,7 +99,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
         flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
         signatures.refuse_bfloat16(flat, "LiteRT")
         request.notify("replacing recurrent nodes")
-        found, notes = prepare(flat, form, dropout_off=request.dropout_off)
+        found, notes = prepare(flat, form)
         request.notify("converting all other nodes")
         data = _converted(flat, form.quantize)
         comparisons = {}
@@ -136,9 +138,7 @@ def _with_batch(function: Any, batch: int | None) -> dict[str, Any]:
     return found
 
 
-def prepare(
-    flat: Flat, form: Form, *, dropout_off: bool
-) -> tuple[list[Found], tuple[str, ...]]:
+def prepare(flat: Flat, form: Form) -> tuple[list[Found], tuple[str, ...]]:
     """Replaces recurrent nodes by loops and fused operators, in place."""
     keras = flat_graphs.replace_keras(flat)
     forms.replace(flat)
@@ -147,7 +147,7 @@ def prepare(
     flat_graphs.prune(flat)
     flat_graphs.fold_params(flat)
     flat_graphs.prune(flat)
-    replacer = _Replacer(form.fused, _read_cells(flat.graph), dropout_off)
+    replacer = _Replacer(form.fused, _read_cells(flat.graph))
     found = replace_nodes(flat.graph, frozenset(FORWARD), replacer)
     notes = [f"{len(keras)} nodes were OpwrightKerasRNN"] if keras else []
     notes += sorted(replacer.notes)
@@ -170,20 +170,15 @@ def _read_cells(graph: Any) -> frozenset[str]:
 class _Replacer:
     """Replaces forward nodes."""
 
-    def __init__(
-        self, fused: bool | str, reads_c: frozenset[str], dropout_off: bool
-    ) -> None:
+    def __init__(self, fused: bool | str, reads_c: frozenset[str]) -> None:
         self._fused = fused
         self._reads_c = reads_c
-        self._dropout_off = dropout_off
         self.notes: set[str] = set()
 
     def __call__(
         self, node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
     ) -> Replacement:
-        read = layers.read(
-            node, graphs.defaults(node.op), shapes, dropout_off=self._dropout_off
-        )
+        read = layers.read(node, graphs.defaults(node.op), shapes)
         if read.dtype != tf.float32:
             self.notes.add(f"layers of {read.dtype.name} compute in float32")
         read = replace(read, single=True)
