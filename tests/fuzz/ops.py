@@ -32,16 +32,20 @@ from .ops_findings import (
     signature,
     summary,
 )
-from .ops_state import EXAMPLE
+from .ops_state import EXAMPLE, SEPARATOR
 from .ops_supervisor import Ended, LimitedWorker
 from .progress import say, shown
 from .reduce import Plain, reduced
 
 # Calls of a process: to start one takes as long as a hundred calls.
 CALLS = 1500
-# Calls with the same bends of the same arguments end the process: most that follow are
-# left out.
+# Calls that end the process by the same bends of the same arguments. Most of those that
+# follow are left out.
 MUTED = 3
+# One in so many of them is made, with other values. A call that hangs takes as long as
+# thousands of others.
+PERIOD = {HANG: 50}
+PERIOD_OF_OTHERS = 10
 # Findings of one reason that are tried alone, until one does it again.
 TRIED = 3
 # Calls with one refusal that TensorFlow takes, after which no more are tried.
@@ -75,6 +79,7 @@ class Run:
         self.keys: dict[str, Counter[str]] = defaultdict(Counter)
         # By signature.
         self.by_reason: dict[str, list[Found]] = defaultdict(list)
+        self.periods: Counter[tuple[str, str]] = Counter()
         self.failures: list[BaseException] = []
         self.left_out: dict[str, str] = {}
         self.began = time.monotonic()
@@ -205,8 +210,20 @@ class Run:
     def known_modes(self, names: Iterable[str]) -> dict[str, list[list[str]]]:
         return {name: self.modes[name] for name in names if name in self.modes}
 
-    def muted(self, name: str) -> list[str]:
-        return [keys for keys, n in self.keys[name].items() if n >= MUTED]
+    def mute(self, op: str, keys: str, kind: str) -> None:
+        """Notes the bends of a call that ended the process."""
+        self.keys[op][keys] += MUTED if kind in (HANG, MEMORY) else 1
+        self.periods[op, keys] = max(
+            self.periods[op, keys], PERIOD.get(kind, PERIOD_OF_OTHERS)
+        )
+
+    def muted(self, name: str) -> list[tuple[list[str], int]]:
+        """Bends of an op, and one in how many calls with them is made."""
+        return [
+            (keys.split(SEPARATOR), self.periods[name, keys])
+            for keys, n in self.keys[name].items()
+            if n >= MUTED
+        ]
 
     def finish(self, task: Task, index: int) -> None:
         self.corpus.finish(
@@ -227,11 +244,10 @@ class Run:
         with self.lock:
             self.outcomes[ended.kind] += 1
             self.deaths[op] += 1
-            # One that hangs takes as long as thousands of others.
-            weight = MUTED if ended.kind in (HANG, MEMORY) else 1
-            self.keys[op][ended.keys] += weight if ended.keys else 0
+            if ended.keys:
+                self.mute(op, ended.keys, ended.kind)
             self.tried[f"{said} {ended.keys}"] += 1
-            places = {part.split(" ")[0] for part in ended.keys.split(" + ")}
+            places = {part.split(" ")[0] for part in ended.keys.split(SEPARATOR)}
             for had in self.by_reason[said]:
                 # Its bends alone may have done it.
                 if had.places <= places and (had.confirmed or ended.kind == HANG):
@@ -254,6 +270,9 @@ class Run:
         )
         if number != EXAMPLE:
             alone(worker, found, self.modes.get(op))
+            if found.confirmed and ended.kind in (HANG, MEMORY):
+                keys = {f"{place} {kind}" for place, _, kind, _ in found.data["bends"]}
+                self.mute(op, SEPARATOR.join(sorted(keys)), ended.kind)
         self.keep(found)
 
     def keep(self, found: Found) -> None:

@@ -17,6 +17,7 @@ from . import bends
 from .bends import tensor_at, with_tensor
 from .ops_calls import MODES, STORED, Arguments, Base, Opaque, TensorValue
 from .ops_handles import handle
+from .ops_state import SEPARATOR
 
 # Elements of a tensor, at most.
 LARGEST = 10_000
@@ -137,7 +138,7 @@ class Plan:
 
     @property
     def keys(self) -> str:
-        return " + ".join(sorted({one.key for one in self.bends}))
+        return SEPARATOR.join(sorted({one.key for one in self.bends}))
 
 
 def draw(

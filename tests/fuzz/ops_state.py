@@ -12,6 +12,8 @@ from pathlib import Path
 #: What became of calls: they ran, were refused, were not made because an argument
 #: cannot be, or were left out because others like them ended the process.
 OUTCOMES = ("ran", "refused", "unmade", "left out")
+#: Between the keys of a call's bends.
+SEPARATOR = " + "
 #: In place of a call's number: the example is run.
 EXAMPLE = -1
 _PLACE = struct.Struct("<qqd")

@@ -142,10 +142,9 @@ def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> Non
     end = time.monotonic() + command["seconds"]
     names, (first, last) = command["ops"], command["calls"]
     index, number = command["at"]
-    muted = {name: set(keys) for name, keys in command["muted"].items()}
     while index < len(names):
         caller = Caller(names[index], index, state, command["side"])
-        quiet = muted.get(names[index], set())
+        muted = [(set(keys), period) for keys, period in command["muted"][names[index]]]
         is_called = caller.prepare(command["modes"].get(names[index]))
         report("m", json.dumps([index, caller.modes]))
         for one in range(number, last) if is_called else ():
@@ -157,8 +156,9 @@ def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> Non
                 report("w", json.dumps(f"{names[index]} {one}: {error!r}"))
                 state.end(index, one, "unmade")
                 continue
-            # One in ten is made all the same, with other numbers.
-            if made.keys in quiet and one % 10:
+            # A few are made all the same, with other values.
+            keys = {bend.key for bend in made.bends}
+            if any(one % period for few, period in muted if few <= keys):
                 state.end(index, one, "left out")
                 continue
             error = caller.call(made, one, arguments)
@@ -182,7 +182,10 @@ def judge(command: Mapping[str, Any], state: State, report: Reports) -> None:
         caller.index = place
         if not caller.bases:
             continue
-        made, arguments = caller.draw(command["seed"], number)
+        try:
+            made, arguments = caller.draw(command["seed"], number)
+        except Exception:  # It was drawn before.
+            continue
         if caller.call(made, number, arguments) is None:
             report("a", json.dumps([place, described(caller, made, arguments)]))
 
