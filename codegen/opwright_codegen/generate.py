@@ -46,6 +46,7 @@ DECISIVE = (
     "model",
     "naming",
     "nodes",
+    "once",
     "problems",
     "raw_ops",
     "requirements",

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from opwright_codegen import naming
+from opwright_codegen import naming, once
 from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.nodes import did_you_mean, repr_short
 from opwright_codegen.types import HELPERS
@@ -95,13 +95,29 @@ def in_python(op: Op) -> Requirements:
     if not op.requires:
         return Requirements()
     writer = _Writer(op)
-    parts = [writer.condition(conditions.parsed(text)) for text in op.requires]
+    parts = [
+        part
+        for text in op.requires
+        for part in writer.condition(conditions.parsed(text))
+    ]
     used: list[Arg | Attr] = [*op.inputs, *op.given]
+    parts = once.computed(parts)
+    called = {name for part in parts for name in once.called(part)}
     return Requirements(
         tuple(each for each in used if each.name in writer.used),
-        " and ".join(parts),
-        frozenset(writer.helpers),
+        " and ".join(map(_text, parts)),
+        frozenset(called & HELPERS),
     )
+
+
+def _text(part: ast.expr) -> str:
+    text = ast.unparse(part)
+    match part:
+        case ast.Call(func=ast.Name(id="all"), args=[ast.GeneratorExp() as each]):
+            return f"all{ast.unparse(each)}"
+        case ast.BoolOp() | ast.IfExp():
+            return f"({text})"
+    return text
 
 
 class _Check:
@@ -239,6 +255,10 @@ class _Check:
         if len(node.args) != number:
             message = f"{name} takes {number} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
+        if name == "pairs":
+            for argument in node.args:
+                self.handle(argument)
+            return kind
         for argument in node.args:
             self.property(name, argument)
         return kind
@@ -260,11 +280,16 @@ class _Check:
         return function.gives
 
     def property(self, name: str, argument: ast.expr) -> None:
-        named = argument.id if isinstance(argument, ast.Name) else ""
+        named, at = conditions.input_named(argument)
         if named in self.inputs:
             if name in _ATTRS_ONLY:
                 message = f"{name!r} is of {_ATTRS_ONLY[name]}, not of {named!r}"
                 raise ShapeError(argument.col_offset, message)
+            if at is not None and not self.inputs[named].is_list:
+                message = f"{named!r} is one tensor, without parts"
+                raise ShapeError(argument.col_offset, message)
+            if name == "held":
+                self.handle(argument)
             return
         if name == "results":
             if named not in self.attrs or self.attrs[named].kind != "func":
@@ -310,6 +335,7 @@ _PYTHON: Final = {
     "permutation": "is_permutation",
     "batched": "is_batched",
     "dtype": "dtype_of",
+    "held": "known_held_of",
     "positives": "positives_of",
     "ranks": "ranks_of",
     "products": "products_of",
@@ -321,6 +347,7 @@ _PYTHON: Final = {
     MEMORY: "has_room",
     "steps": "steps_of",
     "padded": "padded_of",
+    "pairs": "are_pairs",
     "remove": "removed",
     "prod": "product_of",
     "len": "len",
@@ -333,7 +360,7 @@ _PYTHON: Final = {
 class _Writer(ast.NodeTransformer):
     """Writes conditions as expressions over a call's arguments.
 
-    `used`: the inputs and attrs that they need. `helpers`: names of the runtime.
+    `used`: the inputs and attrs that they need.
     """
 
     def __init__(self, op: Op) -> None:
@@ -341,32 +368,29 @@ class _Writer(ast.NodeTransformer):
         self.attrs = {attr.name: attr for attr in op.attrs}
         self.inputs = {arg.name: arg for arg in op.inputs}
         self.used: set[str] = set()
-        self.helpers: set[str] = set()
 
-    def condition(self, node: ast.expr) -> str:
-        parts = _with_all_handles(conditions.conjuncts(node))
-        return " and ".join(map(self.one, parts))
+    def condition(self, node: ast.expr) -> list[ast.expr]:
+        """The parts of a condition, all of which have to hold."""
+        return [*map(self.one, _with_all_handles(conditions.conjuncts(node)))]
 
-    def one(self, node: ast.expr) -> str:
+    def one(self, node: ast.expr) -> ast.expr:
         lists = [
             name
-            for name in conditions.inputs_in(node, self.inputs)
+            for name in conditions.whole_inputs_in(node, self.inputs)
             if self.inputs[name].is_list
         ]
-        text = ast.unparse(self.visit(deepcopy(node)))
-        if isinstance(node, (ast.BoolOp, ast.IfExp)):
-            text = f"({text})"
+        found: ast.expr = self.visit(deepcopy(node))
         if not lists:
-            return text
+            return found
+        text = _text(found)
         each = [self.helper("tensors_of", self.local(name)) for name in lists]
         names = [f"_{name}" for name in lists]
         if len(lists) == 1:
-            return f"all({text} for {names[0]} in {each[0]})"
+            return _expression(f"all({text} for {names[0]} in {each[0]})")
         loops = f"({', '.join(names)}) in zip({', '.join(each)})"
-        return f"all({text} for {loops})"
+        return _expression(f"all({text} for {loops})")
 
     def helper(self, name: str, *arguments: str) -> str:
-        self.helpers.add(name)
         return f"{name}({', '.join(arguments)})"
 
     def local(self, name: str) -> str:
@@ -403,8 +427,6 @@ class _Writer(ast.NodeTransformer):
             # It is faster. An empty list makes it raise an error, as other values do
             # that the fast path cannot check.
             python = "min" if name == "least" else "max"
-        if python in HELPERS:
-            self.helpers.add(python)
         if name == MEMORY:
             first = self.dtype(node.args[0], "some_dtype_of")
             arguments = [first, *(self.argument(name, n) for n in node.args[1:])]
@@ -427,10 +449,14 @@ class _Writer(ast.NodeTransformer):
         return attr is not None and attr.kind == "list(int)" and attr.default != ()
 
     def argument(self, function: str, node: ast.expr) -> ast.expr:
-        if not isinstance(node, ast.Name) or node.id not in self.inputs:
+        named, at = conditions.input_named(node)
+        if named not in self.inputs:
             found: ast.expr = self.visit(node)
             return found
-        arg = self.inputs[node.id]
+        arg = self.inputs[named]
+        if at is not None:
+            tensors = self.helper("tensors_of", self.local(named))
+            return _expression(f"{tensors}[{at}]")
         if function == "len":
             return _expression(self.helper("tensors_of", self.local(arg.name)))
         local = self.local(arg.name)

@@ -7,8 +7,8 @@ A condition is a Python expression over attrs and properties of inputs:
     holds(var, accum, T)
 
 With several inputs, a property stands for the condition on each of them. A condition
-with a list of tensors stands for the condition on each tensor of the list. None stands
-for an unknown value, as in shapes.
+with a list of tensors stands for the condition on each tensor of the list; `x[-1]` is
+one tensor of it. None stands for an unknown value, as in shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
 from opwright_notation.functions import FUNCTIONS, OPERATORS, Kind
-from opwright_notation.sizes import MisfitError, Sizes
+from opwright_notation.sizes import MisfitError, Sizes, count
 from opwright_notation.syntax import ShapeError, is_call
 
 
@@ -72,6 +72,7 @@ PROPERTIES: Final = {
     "batched": Property(Kind.FLAG, more=1),
     "spans": Property(Kind.FLAG, more=1),
     "dtype": Property(Kind.FLAG),
+    "held": Property(Kind.ROW),
     "ranks": Property(Kind.ROW, _ranks),
     "products": Property(Kind.ROW, lambda rows: tuple(map(math.prod, rows))),
     "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
@@ -88,7 +89,13 @@ MEMORY: Final = "memory"
 #: Functions of several inputs: how many, and the kind of the result.
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
-JOINT: Final = {"steps": (3, Kind.SIZE), "padded": (2, Kind.ROW)}
+#: `pairs(table, dataset)`: the elements of the data set are keys and values of the
+#: dtypes of the table.
+JOINT: Final = {
+    "steps": (3, Kind.SIZE),
+    "padded": (2, Kind.ROW),
+    "pairs": (2, Kind.FLAG),
+}
 #: The functions of shapes that conditions may use.
 SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")
 
@@ -187,13 +194,37 @@ def _inputs_named(call: ast.Call) -> int:
 
 def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
     """The inputs of which a condition names a property, in the order of `inputs`."""
-    found = {
-        argument.id
-        for call in _calls(node)
-        for argument in call.args[: _inputs_named(call)]
-        if isinstance(argument, ast.Name)
-    }
+    found = {name for name, _ in _named(node)}
     return [name for name in inputs if name in found]
+
+
+def whole_inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
+    """`inputs_in` without lists of which the condition only names single tensors."""
+    found = {name for name, at in _named(node) if at is None}
+    return [name for name in inputs if name in found]
+
+
+def _named(node: ast.expr) -> Iterator[tuple[str, int | None]]:
+    for call in _calls(node):
+        yield from map(input_named, call.args[: _inputs_named(call)])
+
+
+def input_named(argument: ast.expr) -> tuple[str, int | None]:
+    """The name in an argument, and the position of `x[-1]` in a list.
+
+    The name is "" for an expression of another form.
+    """
+    match argument:
+        case ast.Name(id=name):
+            return name, None
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(int() as at)):
+            return name, at
+        case ast.Subscript(
+            value=ast.Name(id=name),
+            slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(int() as at)),
+        ):
+            return name, -at
+    return "", None
 
 
 #: Returns a property of an input: its name, the input's, the position in a list, and
@@ -227,7 +258,7 @@ class Condition(Evaluation):
 
     def positions(self, node: ast.expr) -> Iterable[int | None]:
         """The positions in lists at which a condition has to hold; None without one."""
-        used = inputs_in(node, self.lengths)
+        used = whole_inputs_in(node, self.lengths)
         lengths = [self.lengths[name] for name in used]
         known = [length for length in lengths if length is not None]
         return range(min(known)) if known else (None,)
@@ -312,12 +343,16 @@ class Condition(Evaluation):
         raise MisfitError(f"{ast.unparse(node)} is unknown")
 
     def property(self, name: str, argument: ast.expr, *more: ast.expr) -> object:
-        if isinstance(argument, ast.Name) and argument.id in self.lengths:
-            is_list = self.lengths[argument.id] is not None
+        named, at = input_named(argument)
+        if named in self.lengths:
+            length = self.lengths[named]
             others = tuple(map(self.value, more))
             if None in others:
                 return None
-            return self.ask(name, argument.id, self.index if is_list else None, others)
+            if at is not None and not -(length or 0) <= at < (length or 0):
+                raise MisfitError(f"{named} has {count(length, 'element')}")
+            at = self.index if at is None and length is not None else at
+            return self.ask(name, named, at, others)
         of_attr = PROPERTIES[name].of_attr
         found = self.value(argument)
         if of_attr is None or found is None:

@@ -8,7 +8,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from opwright_notation.conditions import HOLDS, MEMORY, TABLE, Condition
+from opwright_notation.conditions import (
+    HOLDS,
+    MEMORY,
+    TABLE,
+    Condition,
+    input_named,
+)
 from opwright_notation.sizes import MisfitError, count
 from opwright_notation.syntax import named_parts, names_in
 
@@ -56,6 +62,10 @@ _FLIPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
 _PREDICATES: Final = {
     "finite": ("has inf or nan", "it must be finite"),
     TABLE: ("has keys or values of other dtypes", "they must be {1} and {2}"),
+    "pairs": (
+        "and {1} do not go together",
+        "the data set must have pairs of a key and a value of the table's dtypes",
+    ),
     "nan_free": ("has nan", "no element may be nan"),
     "spans": (
         "has a start or end out of range",
@@ -96,6 +106,9 @@ class _Words:
             case ast.BoolOp():
                 *others, last = node.values
                 found = self.why(last)
+                if not found.must:
+                    # There is no memory for the result.
+                    return found
                 unless = " or ".join(map(self.text, others))
                 return replace(found, must=f"{found.must}, unless {unless}")
             case ast.IfExp():
@@ -120,8 +133,8 @@ class _Words:
         return found is False
 
     def predicate(self, node: ast.Call, name: str) -> Refusal:
-        argument = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
-        label = self.label(argument)
+        argument, at = input_named(node.args[0])
+        label = self.label(argument, at)
         if name == HOLDS:
             held = self.condition.property(HOLDS, node.args[0])
             wanted = self.condition.value(node.args[1])
@@ -130,6 +143,8 @@ class _Words:
                 must += f" ({self.text(node.args[1])})"
             return Refusal(argument, label, held, f"{label} {has}", must)
         has, must = _PREDICATES[name]
+        if name == "pairs":
+            has = has.format(*map(self.text, node.args))
         must = must.format(*map(self.shown, node.args)) if name == TABLE else must
         return Refusal(argument, label, None, f"{label} {has}", must)
 
@@ -150,7 +165,9 @@ class _Words:
         argument, has, must = self.subject(left)
         bound = f"{_BOUNDS[kind]}{self.bound(right)}"
         given = self.known(left)
-        label = self.label(argument)
+        parts = map(input_named, ast.walk(left))
+        at = next((at for name, at in parts if name == argument), None)
+        label = self.label(argument, at)
         return Refusal(argument, label, given, has, f"{must} {bound}")
 
     def bound(self, node: ast.expr) -> str:
@@ -165,8 +182,11 @@ class _Words:
         """The argument that an expression is about, what it has, and "it must"."""
         found = self.known(node)
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=argument)]):
-                label = self.label(argument)
+            case ast.Call(func=ast.Name(id=name), args=[named]) if input_named(named)[
+                0
+            ]:
+                argument, position = input_named(named)
+                label = self.label(argument, position)
                 number = found if isinstance(found, int) else None
                 if name == "rank":
                     has = f"{label} has {count(number, 'dimension')}"
@@ -180,6 +200,9 @@ class _Words:
                 if name in ("least", "most"):
                     has = f"{label} contains {found}"
                     return argument, has, "each element must be"
+                if name == "held":
+                    has = f"{label} holds a variable of shape {self.shown(node)}"
+                    return argument, has, "it must have"
                 if name == "last":
                     has = f"{label} ends with {found}"
                     return argument, has, "its last element must be"
@@ -212,12 +235,12 @@ class _Words:
             return f"[{', '.join('?' if n is None else str(n) for n in found)}]"
         return "missing" if found is None else repr(found)
 
-    def label(self, argument: str) -> str:
+    def label(self, argument: str, at: int | None = None) -> str:
         label = self.labels.get(argument, argument)
         is_list = self.condition.lengths.get(argument) is not None
-        if is_list and self.condition.index is not None:
-            return f"{label}[{self.condition.index}]"
-        return label
+        if is_list and at is None:
+            at = self.condition.index
+        return label if at is None else f"{label}[{at}]"
 
     def text(self, node: ast.expr) -> str:
         """The text of an expression, with the names that callers know."""

@@ -109,6 +109,35 @@ def load_op(*conditions: str) -> Op:
         ),
         ("most(products(shapes)) < 9", "most_of(products_of(shapes_of(shapes))) < 9"),
         ("rank(a) == 1 and rank(b) == 2", "rank_of(a) == 1 and rank_of(b) == 2"),
+        ("last(parts[-1]) <= block", "last_of(tensors_of(parts)[-1]) <= block"),
+        (
+            "block == 0 or block < len(held(handle))",
+            "(block == 0 or block < len(known_held_of(handle)))",
+        ),
+        ("pairs(handle, other)", "are_pairs(handle, other)"),
+        (
+            "shape(a)[0] == 1 and shape(a)[1] == 2",
+            "(_sizes_of_a := sizes_of(a))[0] == 1 and _sizes_of_a[1] == 2",
+        ),
+        (
+            "block == 0 or shape(a)[0] == shape(a)[1]",
+            "(block == 0 or sizes_of(a)[0] == sizes_of(a)[1])",
+        ),
+        (
+            "last(size) >= 1 and memory(out, contents(size))",
+            "(_contents_of_size := contents_of(size))[-1] >= 1 and "
+            "has_room(dtype_name(out), _contents_of_size)",
+        ),
+        (
+            "last(size) >= 1 and (flip or memory(out, contents(size)))",
+            "last_of(size) >= 1 and (flip or has_room(dtype_name(out), "
+            "contents_of(size)))",
+        ),
+        ("rank(a, b, min) == 2", "have_ranks((2, 2, 2), a, b, min_)"),
+        (
+            "shape(b, size, min) == shape(a)[1:]",
+            "have_shape(sizes_of(a)[1:], b, size, min_)",
+        ),
     ],
 )
 def test_in_python_of_condition_calls_runtime(condition: str, expected: str) -> None:
@@ -139,6 +168,9 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("(block or flip)() == 1", 0, "calls no function"),
         ("block == (block if flip else strides)", 29, "is a row of sizes, not a size"),
         ("holds(a, T)", 6, "it takes handles, and 'a' is none"),
+        ("held(a)[0] == 1", 5, "it takes handles, and 'a' is none"),
+        ("pairs(a, handle)", 6, "it takes handles, and 'a' is none"),
+        ("rank(a[0]) == 1", 5, "'a' is one tensor, without parts"),
         ("holds(handle, block)", 14, "is no dtype"),
         ("holds(handle)", 0, "takes at least 2 arguments, not 1"),
         ("memory(T, flip)", 10, "not a size or a row of sizes"),

@@ -21,8 +21,10 @@ from opwright_notation.conditions import (
     PROPERTIES,
     TABLE,
     conjuncts,
+    input_named,
     inputs_in,
     parsed,
+    whole_inputs_in,
 )
 from opwright_notation.functions import COMPARISONS, OPERATORS
 from opwright_runtime._binding import memory, properties, requirements
@@ -135,7 +137,7 @@ def checker(
 def _positions(
     node: ast.expr, given: Mapping[str, Any], lists: frozenset[str]
 ) -> Sequence[int | None]:
-    used = [name for name in inputs_in(node, given) if name in lists]
+    used = [name for name in whole_inputs_in(node, given) if name in lists]
     return range(min(len(given[name]) for name in used)) if used else (None,)
 
 
@@ -269,21 +271,17 @@ class _Graph:
     def called(self, node: ast.Call) -> Any:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        if name in (HOLDS, TABLE):
+        if name in (HOLDS, TABLE, "held", "pairs"):
             raise _UnknownError
         if name == MEMORY:
             return self.memory(node)
         if name in JOINT:
             return _JOINT[name](*map(self.tensor, node.args))
         first = node.args[0]
-        named = first.id if isinstance(first, ast.Name) else ""
+        named, _ = input_named(first)
         if name == "len" and named in self.lists & self.given.keys():
             return len(self.given[named])
-        if (
-            name in PROPERTIES
-            and isinstance(first, ast.Name)
-            and (first.id in self.given)
-        ):
+        if name in PROPERTIES and named in self.given:
             more = [self.value(each) for each in node.args[1:]]
             return self.property(name, self.tensor(first), more)
         found = [self.value(each) for each in node.args]
@@ -294,11 +292,16 @@ class _Graph:
         raise _UnknownError
 
     def tensor(self, node: ast.expr) -> Any:
-        assert isinstance(node, ast.Name)
-        if node.id not in self.given:
+        named, at = input_named(node)
+        if named not in self.given:
             raise _UnknownError
-        found = self.given[node.id]
-        return found if node.id not in self.lists else found[self.index or 0]
+        found = self.given[named]
+        if named not in self.lists:
+            return found
+        at = self.index or 0 if at is None else at
+        if not -len(found) <= at < len(found):
+            raise _UnknownError
+        return found[at]
 
     def property(self, name: str, tensor: Any, more: Sequence[Any]) -> Any:
         static = requirements.static(name, tensor, tuple(more))

@@ -8,7 +8,9 @@ a TypeError for a value whose tensor it does not know without converting it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -94,19 +96,44 @@ def _plain_sizes(value: Any) -> tuple[int, ...]:
     raise TypeError
 
 
+def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
+    """Whether values have these ranks: as `rank_of`, and faster for several tensors."""
+    try:
+        found = tuple(map(_rank, values))
+    except TypeError:
+        found = tuple(map(rank_of, values))
+    return found == ranks
+
+
+def have_shape(sizes: tuple[int, ...], *values: Any) -> bool:
+    """Whether all values have a shape, faster than with `sizes_of`."""
+    try:
+        found = set(map(_sizes, values))
+    except TypeError:
+        found = set(map(sizes_of, values))
+    return found == {sizes}
+
+
 def value_of(value: Any) -> float:
     """The number in a value with one element."""
-    if type(value) in _NUMBERS:
-        number: float = value
-        return number
-    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
-    found = numbers.item()
+    if type(value) is EagerTensor:
+        found = _array(value).item()
+    elif type(value) in _NUMBERS:
+        found = value
+    else:
+        found = _numbers(value).item()
     # An item of a dtype that NumPy does not define is no number of Python.
     return found if type(found) in _NUMBERS else float(found)
 
 
 def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
+    if type(value) is EagerTensor and _rank(value) == 1:
+        # It is the usual case, which has to be fast.
+        found = _array(value).tolist() if _elements(value) <= MOST_CONTENTS else [None]
+        if not found or type(found[0]) is int:
+            return tuple(found)
+        raise TypeError
     if type(value) in _LISTS and type(sum(value)) is int:
         return tuple(value)
     numbers = _numbers(value)
@@ -117,16 +144,24 @@ def contents_of(value: Any) -> tuple[int, ...]:
 
 def last_of(value: Any) -> float:
     """The last element; -1 if there is none."""
-    if type(value) in _LISTS and _are_integers(value):
+    if type(value) is EagerTensor:
+        numbers = _array(value)
+    elif type(value) in _LISTS and _are_integers(value):
         return value[-1] if value else -1
-    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
-    return numbers.flat[-1].item() if numbers.size else -1
+    else:
+        numbers = _numbers(value)
+    last: float = numbers.item(-1) if numbers.size else -1
+    return last
 
 
 def steps_of(start: Any, limit: Any, delta: Any) -> int:
     """How many numbers the ranges from `start` to `limit` have together."""
-    if elements_of(start) == elements_of(limit) == elements_of(delta) == 1:
+    try:
         first, end, step = value_of(start), value_of(limit), value_of(delta)
+    except ValueError:
+        # There are several ranges.
+        pass
+    else:
         length = (end - first) / step if step else 0.0
         # TensorFlow refuses a range without end.
         return max(math.ceil(length), 0) if math.isfinite(length) else 0
@@ -265,12 +300,54 @@ def are_held(dtype: object, *handles: Any) -> bool:
             held = data.shape_and_type
             if held and _NAMES[held[0].dtype] != dtype:
                 return False
+        elif (_held_in_text(handle)[0] or dtype) != dtype:
+            return False
     return True
 
 
 def held_by(handle: Any) -> str | None:
     """The dtype of the variable of a handle; None if the handle does not say it."""
-    return held_in(handle._handle_data)
+    return held_in(handle._handle_data) or _held_in_text(handle)[0]
+
+
+def held_of(handle: Any) -> tuple[int, ...] | None:
+    """The shape of the variable of a handle; None if the handle does not say it."""
+    data = handle._handle_data
+    return _held_in_text(handle)[1] if data is None else held_shape_in(data)
+
+
+def known_held_of(handle: Any) -> tuple[int, ...]:
+    """`held_of`, for conditions that cannot do without the shape."""
+    sizes = held_of(handle)
+    if sizes is None:
+        raise TypeError
+    return sizes
+
+
+#: What the text of a variant says of the ragged tensor in it.
+_RAGGED = re.compile(r"RaggedTensorVariant\(dtype=(\w+)")
+#: What the text of a resource's handle says of the variable.
+_HELD = re.compile(r"\[ DType enum: (\d+), Shape: (\[[\d,]*\])? ?")
+
+
+def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
+    """The dtype and the shape of a variable, from the text of its handle.
+
+    A handle that an op made has no other data, but a text that says both.
+    """
+    if type(handle) is not EagerTensor:
+        return None, None
+    text = handle._summarize_value()
+    if ragged := {*_RAGGED.findall(text)}:
+        # Variants of several dtypes have none that they could hold.
+        return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
+    held = _HELD.search(text)
+    if held is None:
+        return None, None
+    sizes = None
+    if held[2] is not None:
+        sizes = tuple(int(size) for size in held[2][1:-1].split(",") if size)
+    return _NAMES[int(held[1])] or None, sizes
 
 
 def held_in(data: Any) -> str | None:
@@ -279,6 +356,15 @@ def held_in(data: Any) -> str | None:
         return None
     held = data.shape_and_type
     return _NAMES[held[0].dtype] if held else None
+
+
+def held_shape_in(data: Any) -> tuple[int, ...] | None:
+    """`held_of` for the data of a handle, which may be None."""
+    held = () if data is None else data.shape_and_type
+    if not held or held[0].shape.unknown_rank:
+        return None
+    sizes = tuple(one.size for one in held[0].shape.dim)
+    return sizes if min(sizes, default=0) >= 0 else None
 
 
 def is_table(handle: Any, keys: str, values: str) -> bool:
@@ -297,6 +383,39 @@ def is_table(handle: Any, keys: str, values: str) -> bool:
     return True
 
 
+def are_pairs(table: Any, dataset: Any) -> bool:
+    """Whether elements of a data set are a key and a value of a table's dtypes.
+
+    A lookup of no key says the dtypes of the table. An iterator compares those of its
+    data set when it is made.
+    """
+    key, value = _dtypes_of_table(table)
+    iterator = tf.raw_ops.AnonymousIteratorV3(
+        output_types=[key, value], output_shapes=[[], []]
+    )
+    try:
+        tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
+
+
+def _dtypes_of_table(table: Any) -> tuple[str, str]:
+    """The dtypes of keys and values, which the refusal of a lookup names."""
+    try:
+        tf.raw_ops.LookupTableFindV2(
+            table_handle=table,
+            keys=tf.zeros([0], tf.int8),
+            default_value=tf.zeros([], tf.int8),
+        )
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"expected: \w+, ?(\w+), ?(\w+)->", str(error))
+        if found is None:
+            raise TypeError from None
+        return found[1], found[2]
+    return "int8", "int8"
+
+
 def dtype_of(*values: Any) -> str:
     """The dtype that inputs of one dtype have: that of the first tensor."""
     for value in values:
@@ -311,6 +430,9 @@ def dtype_of(*values: Any) -> str:
 
 def some_dtype_of(*values: Any) -> str:
     """`dtype_of`, or "" if no input is a tensor."""
+    if type(values[0]) is EagerTensor:
+        # It is the usual case, which has to be fast.
+        return _NAMES[_datatype_enum(values[0])]
     try:
         return dtype_of(*values)
     except TypeError:
@@ -319,6 +441,9 @@ def some_dtype_of(*values: Any) -> str:
 
 def dtype_name(value: Any) -> str:
     """The name of a dtype that an attr has."""
+    if type(value) is tf.DType:
+        # It is the usual case, which has to be fast.
+        return _NAMES[value._type_enum]
     name: str = as_dtype(value).name
     return name
 
@@ -372,7 +497,7 @@ def has_room(dtype: object, *sizes: Any) -> bool:
     """
     total = _BYTES[dtype]  # type: ignore[index]
     for size in sizes:
-        total *= math.prod(size) if type(size) is tuple else size
+        total *= prod(size) if type(size) is tuple else size
     return total <= memory.SMALL or total <= memory.limit()
 
 

@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "batched": properties.is_batched,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
+    "held": properties.held_of,
     "holds": properties.held_by,
     "table": properties.is_table,
 }
@@ -46,6 +47,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 _JOINT: dict[str, Callable[..., object]] = {
     "steps": properties.steps_of,
     "padded": properties.padded_of,
+    "pairs": properties.are_pairs,
 }
 
 
@@ -168,6 +170,8 @@ def static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property that a tensor of a graph has in every run; None if it is unknown."""
     if name == "holds":
         return properties.held_in(handle_data(tensor))
+    if name == "held":
+        return properties.held_shape_in(handle_data(tensor))
     if name == "dtype":
         return tensor.dtype.name
     if name == "table":
