@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from opwright import (
     OpAttrError,
+    OpError,
     OpInputError,
     OpMemoryError,
     OpOptionError,
@@ -24,7 +25,13 @@ from opwright import (
 )
 from opwright.array import fill
 from opwright.io import parse_example
+from opwright.lookup import initialize_table_from_dataset
 from opwright.nn import Conv2D, conv2d
+from opwright.ragged import (
+    ragged_tensor_to_tensor,
+    ragged_tensor_to_variant,
+    ragged_tensor_to_variant_gradient,
+)
 from opwright.signal import irfft
 from opwright.train import resource_apply_adagrad
 from opwright.variables import resource_gather
@@ -165,6 +172,68 @@ def test_dtype_of_variable_in_function_is_checked() -> None:
         in_function(lambda: resource_gather(variable.handle, [0], tf.int64))
 
 
+def test_dtype_of_handle_without_variable_is_checked() -> None:
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2, 3], shared_name="bare")
+    with pytest.raises(OpInputError, match="resource holds float32; it must hold int"):
+        resource_gather(handle, [0], tf.int64)
+    assert properties.held_of(handle) == (2, 3)
+    unknown = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=None, shared_name="any")
+    assert properties.held_of(unknown) is None
+    assert properties.held_by(unknown) == "float32"
+
+
+def test_shape_of_variable_is_checked() -> None:
+    variable = tf.Variable([[1.0, 2.0]])
+    with pytest.raises(OpError, match="batch_dims is 2; it must be less than 2"):
+        resource_gather(variable.handle, [[[0]]], tf.float32, batch_dims=2)
+    with pytest.raises(OpInputError, match=r"is \[1\]; it must be \[2\]"):
+        resource_gather(variable.handle, [[0], [1]], tf.float32, batch_dims=1)
+    found = resource_gather(variable.handle, [[1]], tf.float32, batch_dims=1)
+    assert found.numpy().tolist() == [[2.0]]
+
+
+def test_dtype_of_ragged_variant_is_checked() -> None:
+    packed = ragged_tensor_to_variant([np.int64([0, 2, 3])], [0.1, 0.2, 0.3], True)
+    splits = np.int64([0, 2, 3])
+    with pytest.raises(OpInputError, match="holds float32; it must hold int64"):
+        ragged_tensor_to_variant_gradient(packed, splits, [3], tf.int64)
+    found = ragged_tensor_to_variant_gradient(packed, splits, [3], tf.float32)
+    assert found.shape == [3]
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "is_taken"),
+    [
+        (["a"], np.int64([1]), True),
+        (["a"], [1.0], False),
+        ([1], np.int64([1]), False),
+        ([["a", "b"]], np.int64([[1, 2]]), False),
+    ],
+)
+def test_data_set_for_table_has_its_dtypes(
+    keys: Any, values: Any, is_taken: bool
+) -> None:
+    table = tf.raw_ops.AnonymousHashTable(key_dtype=tf.string, value_dtype=tf.int64)
+    data = tf.data.Dataset.from_tensor_slices((keys, values))
+    if is_taken:
+        initialize_table_from_dataset(table, data._variant_tensor)
+        assert tf.raw_ops.LookupTableSizeV2(table_handle=table).numpy() == 1
+        return
+    with pytest.raises(OpInputError, match="and dataset do not go together"):
+        initialize_table_from_dataset(table, data._variant_tensor)
+
+
+def test_last_tensor_of_list_is_named() -> None:
+    splits = np.int64([0, 2, 9])
+    with pytest.raises(OpInputError) as caught:
+        ragged_tensor_to_tensor(
+            np.int64([-1, -1]), [1.0, 2.0], 0.0, [splits], ["ROW_SPLITS"]
+        )
+    words = "row_partition_tensors[-1] ends with 9; its last element must be at most 2"
+    assert words in str(caught.value)
+    assert caught.value.argument == "row_partition_tensors[-1]"
+
+
 def test_each_tensor_of_list_is_checked() -> None:
     arguments = {"serialized": [b""], "names": [], "sparse_keys": []}
     arguments |= {"dense_keys": ["a", ["b", "c"]], "dense_defaults": [1.0, 1.0]}
@@ -262,6 +331,11 @@ CONDITIONS = [
     "nan_free(y)",
     "spans(n, block) or block == 2",
     "rank(parts) == 1",
+    "rank(parts[-1]) == 1 and len(parts) < 3",
+    "rank(x, y, n) == 1",
+    "shape(x, y, n) == shape(parts[0])",
+    "shape(x)[0] == 1 and shape(x)[-1] <= block",
+    "last(n) >= 1 and prod(contents(n)) < 9 and memory(T, contents(n))",
     "len(parts) == N and N < 3",
     'format == "A" or len(steps) == 2',
     "least(steps) >= 1 and most(steps) < 2**31",

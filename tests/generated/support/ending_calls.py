@@ -67,6 +67,9 @@ FractionalMaxPoolGrad | row_pooling_sequence | np.int64([-2**63, -2**63])
 FusedPadConv2D | input | np.float32(1.0)
 HistogramFixedWidth | value_range | np.float64([-np.inf, 5.0])
 IRFFT | fft_length | np.int32([0])
+InitializeTableFromDataset | dataset | tf.data.Dataset.range(3)._variant_tensor
+InitializeTableFromDataset | dataset | data_set(["a"], [1.0])
+LoadAndRemapMatrix | old_tensor_name | tf.zeros([0], tf.string)
 LookupTableExportV2 | Tvalues | tf.float32
 RFFT | fft_length | np.int32([0])
 LRNGrad | output_image | np.float32([[[0.4]]])
@@ -81,6 +84,7 @@ MaxPool3D | ksize | [1, 2**31, 2, 2, 1]
 MaxPoolGradV2 | ksize | np.int32([1, 2, -1, 1])
 MaxPoolGradWithArgmax | argmax | np.int64([[[[4], [-2**31]]]])
 Mfcc | lower_frequency_limit | np.nan
+MultiDeviceIteratorGetNextFromShard | shard_num | -(2**30)
 MultiDeviceIteratorInit | max_buffer_size | np.full([17], 2, "int64")
 NearestNeighbors | k | np.int64(-1)
 ParallelConcat | shape | [2**62, 2**62]
@@ -100,14 +104,21 @@ RaggedFillEmptyRows | nrows | np.int64(2**40)
 RaggedGather | indices | np.int32(2)
 RaggedRange | limits | np.int64([2**60, 2**60, 3])
 RaggedTensorToTensor | row_partition_tensors | [np.int64([0, 2, 2, -1])]
+RaggedTensorToTensor | row_partition_tensors | [np.int64([0, 2, 2, 2**24])]
+RaggedTensorToVariantGradient | Tvalues | tf.complex128
 RandomIndexShuffle | rounds | -2
 RandomPoissonV2 | rate | np.float32([np.nan, 20.0])
 RandomStandardNormal | shape | np.int32([2**20, 2**20])
+ReaderRestoreStateV2 | reader_handle | tf.stack([old, old])
+RecordInput | batch_size | 2**40
+RecordInput | file_parallelism | 2**62
 RemoteCall | target | [b"/device:CPU:0", b"/device:CPU:0"]
 RequantizePerChannel | requested_output_max | np.empty([0, 0], "f")
 ResizeArea | size | np.int32([1, 2**31 - 2])
 ResizeBicubic | size | np.int32([1, 2**31 - 1])
 ResourceAccumulatorSetGlobalStep | new_global_step | np.int64([5, 5])
+ResourceGather | batch_dims | 2
+ResourceSparseApplyFtrl | accum | tf.Variable(["a", "b", "c"]).handle
 ScatterNd | shape | np.int32([2**30, 2**10])
 SegmentSum | segment_ids | np.int64([2**50, 2**50, 2**50])
 SparseCrossHashed | num_buckets | np.empty([0], "int64")
@@ -124,6 +135,7 @@ TensorScatterAdd | indices | np.zeros([2, 2, 2, 2, 2], "i")
 TensorScatterSub | indices | np.int32([[[0]], [[2]], [[2]]])
 TensorScatterUpdate | indices | np.zeros([2, 2, 2, 2, 2], "i")
 ThreadUnsafeUnigramCandidateSampler | range_max | 2**62
+UnicodeDecodeWithOffsets | Tsplits | tf.int32
 UnsortedSegmentSum | num_segments | 2**40
 WeightedFlatMapDataset | weights | [[0.75, 0.25], 0.25]
 """
@@ -137,7 +149,19 @@ then_branch=same(), else_branch=same())
 StatefulPartitionedCall | r.StatefulPartitionedCall(args=[1.0], Tout=[], f=same())
 ResourceApplyAdagrad | r.ResourceApplyAdagrad(var=handle(), accum=handle(), \
 lr=np.float64(0.1), grad=np.float64([1, 2]))
+ResourceApplyAdagrad | r.ResourceApplyAdagrad(var=bare(), accum=bare(), \
+lr=np.float64(0.1), grad=np.float64([1, 2]))
 ResourceGather | r.ResourceGather(resource=handle(), indices=[0], dtype=tf.int64)
+ResourceGather | r.ResourceGather(resource=handle(one(1, 2)), \
+indices=[[0]] * 2**20, batch_dims=1, dtype=tf.float32)
+GatherV2 | tf.function(lambda axis: r.GatherV2(params=one(2), indices=[0], axis=axis, \
+batch_dims=2**30))(tf.constant(0))
+Enter | tf.function(lambda: r.Enter(data=1.0, frame_name="f", \
+parallel_iterations=2**31 - 2))()
+RaggedTensorToVariant | r.RaggedTensorToVariant(rt_nested_splits=[], \
+rt_dense_values=np.empty([2**40, 0], "f"), batched_input=True)
+CalibrationStatisticsSaver | opwright.quantization.calibration_statistics_saver(\
+[one(2), one(), np.int64([])], ["a"], [1], "a.pb")
 Range | r.Range(start=0, limit=2**40, delta=1)
 Range | r.Range(start=0.0, limit=1e30, delta=1.0)
 Conv2D | tf.function(lambda: r.Conv2D(input=np.float32([[1.0]]), \
@@ -318,9 +342,21 @@ def _names() -> dict[str, Any]:
 
     kept = []
 
-    def handle() -> Any:
-        kept.append(tf.Variable([1.0, 2.0]))
+    def handle(value: Any = (1.0, 2.0)) -> Any:
+        kept.append(tf.Variable(value))
         return kept[-1].handle
+
+    def bare() -> Any:
+        """A handle that no variable of Python stands for."""
+        made = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="bare")
+        value = tf.constant([1.0, 2.0])
+        tf.raw_ops.AssignVariableOp(resource=made, value=value)
+        return made
+
+    def data_set(keys: Any, values: Any) -> Any:
+        made = tf.data.Dataset.from_tensor_slices((keys, values))
+        kept.append(made)
+        return made._variant_tensor
 
     def same() -> Any:
         function = tf.function(lambda x: x)
@@ -353,6 +389,8 @@ def _names() -> dict[str, Any]:
         "r": raw_ops,
         "one": lambda *shape: np.ones(shape, np.float32),
         "handle": handle,
+        "bare": bare,
+        "data_set": data_set,
         "same": same,
         "like": like,
     }
