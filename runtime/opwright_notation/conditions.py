@@ -209,7 +209,7 @@ def _named(node: ast.expr) -> Iterator[tuple[str, int | None]]:
         yield from map(input_named, call.args[: _inputs_named(call)])
 
 
-def input_named(argument: ast.expr) -> tuple[str, int | None]:
+def input_named(argument: ast.AST) -> tuple[str, int | None]:
     """The name in an argument, and the position of `x[-1]` in a list.
 
     The name is "" for an expression of another form.

@@ -49,6 +49,7 @@ def _name(enum: int) -> str:
 _NAMES = [_name(enum) for enum in range(64)]
 #: The sizes of elements in bytes, by the names of dtypes.
 _BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in _NAMES if name}
+_DTYPES = frozenset(_BYTES)
 #: The size for a dtype that is not known yet: that of the largest dtype.
 _BYTES[""] = max(_BYTES.values())
 
@@ -443,8 +444,11 @@ def dtype_name(value: Any) -> str:
     """The name of a dtype that an attr has."""
     if type(value) is tf.DType:
         # It is the usual case, which has to be fast.
-        return _NAMES[value._type_enum]
-    name: str = as_dtype(value).name
+        enum: int = value._type_enum
+        return _NAMES[enum]
+    name: str = value
+    if type(value) is not str or value not in _DTYPES:
+        name = as_dtype(value).name
     return name
 
 
