@@ -21019,9 +21019,9 @@ def InitializeTableFromDataset(
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. Do not batch them: an element of another form may leave the call waiting
-    forever, and one of other dtypes ends the process. The data set has to end. A key
-    that comes twice has to have the same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -38175,8 +38175,7 @@ def ResourceGather(
     Gradients are IndexedSlices, of the rows that were read alone, so that training
     steps are sparse: this is how embeddings are looked up. With `batch_dims`, each
     entry of the batch takes from rows of its own; the first dimensions of both have to
-    agree. Graphs refuse others; eager calls read what is not theirs, and may end the
-    process.
+    agree.
 
     An index that is not in range is refused on the CPU and gives zeros on a GPU.
     ResourceGatherNd takes by indices into several axes.
@@ -53798,9 +53797,8 @@ def UnicodeDecodeWithOffsets(
     character; without one they are big-endian.
 
     Offsets count bytes from the beginning of the character's own string, so that Substr
-    cuts between characters. Leave `Tsplits` at int64: splits of int32 end the process.
-    An encoding that ICU does not know is refused. UnicodeDecode goes without the
-    offsets.
+    cuts between characters. Leave `Tsplits` at int64: splits of int32 are refused. So
+    is an encoding that ICU does not know. UnicodeDecode goes without the offsets.
 
     Gradient: none registered.
 

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +92,7 @@ class GatherV2(TensorOp[Tparams]):
     """
 
     OP_NAME = "GatherV2"
+    REQUIRES = ("batch_dims == 0 or -rank(indices) <= batch_dims <= rank(indices)",)
     SHAPES = {
         "params": "where((*p,), p[:len(idx[:batch_dims])] == idx[:batch_dims])",
         "indices": "where((*idx,), len(p[:axis]) >= len(idx[:batch_dims]))",
@@ -176,7 +178,8 @@ class GatherV2(TensorOp[Tparams]):
                 of the batch.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `batch_dims == 0 or
+                -rank(indices) <= batch_dims <= rank(indices)`.
 
         Example:
             >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -192,7 +195,7 @@ class GatherV2(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(indices, opts.batch_dims):
                 op.output = execute(
                     context[CURRENT],
                     "GatherV2",
@@ -216,6 +219,14 @@ class GatherV2(TensorOp[Tparams]):
 
 DEFAULTS = GatherV2.Options()
 MERGE = GatherV2.Options.merge
+
+
+def _holds(indices: object, batch_dims: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return batch_dims == 0 or -rank_of(indices) <= batch_dims <= rank_of(indices)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +275,8 @@ def gather_v2(
             the batch.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `batch_dims == 0 or
+            -rank(indices) <= batch_dims <= rank(indices)`.
 
     Example:
         >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -279,7 +291,7 @@ def gather_v2(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(indices, batch_dims):
             _result = execute(
                 context[CURRENT],
                 "GatherV2",

@@ -171,7 +171,7 @@ def _holds(indices: object, data: object) -> bool:
                 most_of(_indices) + 1,
                 sizes_of(_data)[rank_of(_indices) :],
             )
-            for (_indices, _data) in zip(tensors_of(indices), tensors_of(data))
+            for _indices, _data in zip(tensors_of(indices), tensors_of(data))
         )
     except Exception:
         return False

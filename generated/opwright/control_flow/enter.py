@@ -73,6 +73,7 @@ class Enter(TensorOp[T]):
     """
 
     OP_NAME = "Enter"
+    REQUIRES = ("parallel_iterations < 2**24",)
     SHAPES = {
         "data": "(*x,)",
         "output": "(*x,)",
@@ -153,7 +154,8 @@ class Enter(TensorOp[T]):
             output: `T`, `*x`. The same tensor, in the frame.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parallel_iterations < 2**24`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -167,7 +169,7 @@ class Enter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.parallel_iterations):
                 op.output = execute(
                     context[CURRENT],
                     "Enter",
@@ -197,6 +199,14 @@ class Enter(TensorOp[T]):
 
 DEFAULTS = Enter.Options()
 MERGE = Enter.Options.merge
+
+
+def _holds(parallel_iterations: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parallel_iterations < 16777216
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +246,8 @@ def enter(
         output: `T`, `*x`. The same tensor, in the frame.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parallel_iterations < 2**24`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -249,7 +260,7 @@ def enter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(parallel_iterations):
             _result = execute(
                 context[CURRENT],
                 "Enter",

@@ -70,6 +70,7 @@ class RefEnter(TensorOp[T]):
     """
 
     OP_NAME = "RefEnter"
+    REQUIRES = ("parallel_iterations < 2**24",)
     SHAPES = {
         "data": "(*x,)",
         "output": "(*x,)",
@@ -146,7 +147,8 @@ class RefEnter(TensorOp[T]):
             output: reference to `T`, `*x`. The same reference, in the frame.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parallel_iterations < 2**24`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -162,7 +164,7 @@ class RefEnter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.parallel_iterations):
                 op.output = execute(
                     context[CURRENT],
                     "RefEnter",
@@ -192,6 +194,14 @@ class RefEnter(TensorOp[T]):
 
 DEFAULTS = RefEnter.Options()
 MERGE = RefEnter.Options.merge
+
+
+def _holds(parallel_iterations: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parallel_iterations < 16777216
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -226,7 +236,8 @@ def ref_enter(
         output: reference to `T`, `*x`. The same reference, in the frame.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parallel_iterations < 2**24`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -241,7 +252,7 @@ def ref_enter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(parallel_iterations):
             _result = execute(
                 context[CURRENT],
                 "RefEnter",

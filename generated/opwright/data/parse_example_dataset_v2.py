@@ -24,7 +24,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
-    shapes_of,
     tensors_of,
 )
 from typing_extensions import Never

@@ -259,9 +259,9 @@ MERGE = AsString.Options.merge
 def _holds(input: object, precision: int, width: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("uint8", elements_of(input), width) and has_room(
-            "uint8", elements_of(input), precision
-        )
+        return has_room(
+            "uint8", (_elements_of_input := elements_of(input)), width
+        ) and has_room("uint8", _elements_of_input, precision)
     except Exception:
         return False
 

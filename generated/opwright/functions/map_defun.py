@@ -232,8 +232,9 @@ def _holds(output_shapes: Sequence[object]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            most_of(ranks_of(shapes_of(output_shapes))) < 254
-            and most_of(products_of(shapes_of(output_shapes))) < 1099511627776
+            most_of(ranks_of((_shapes_of_output_shapes := shapes_of(output_shapes))))
+            < 254
+            and most_of(products_of(_shapes_of_output_shapes)) < 1099511627776
         )
     except Exception:
         return False

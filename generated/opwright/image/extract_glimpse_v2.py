@@ -264,7 +264,10 @@ def _holds(input: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
-            "float32", sizes_of(input)[:1], contents_of(size), sizes_of(input)[3:]
+            "float32",
+            (_sizes_of_input := sizes_of(input))[:1],
+            contents_of(size),
+            _sizes_of_input[3:],
         )
     except Exception:
         return False

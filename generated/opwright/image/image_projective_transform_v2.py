@@ -251,9 +251,9 @@ def _holds(images: object, output_shape: object) -> bool:
     try:
         return has_room(
             some_dtype_of(images),
-            sizes_of(images)[:1],
+            (_sizes_of_images := sizes_of(images))[:1],
             contents_of(output_shape),
-            sizes_of(images)[3:],
+            _sizes_of_images[3:],
         )
     except Exception:
         return False

@@ -26,7 +26,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    most_of,
     new,
     sizes_of,
     some_dtype_of,
@@ -276,12 +275,12 @@ def _holds(images: object, size: object, min_: object, max_: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            has_room("int64", 16, most_of(size))
+            has_room("int64", 16, max((_contents_of_size := contents_of(size))))
             and has_room(
                 some_dtype_of(images),
-                sizes_of(images)[:1],
-                contents_of(size),
-                sizes_of(images)[3:],
+                (_sizes_of_images := sizes_of(images))[:1],
+                _contents_of_size,
+                _sizes_of_images[3:],
             )
             and elements_of(min_) == 1
             and elements_of(max_) == 1

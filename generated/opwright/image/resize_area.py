@@ -24,7 +24,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    most_of,
     new,
     sizes_of,
 )
@@ -214,8 +213,13 @@ MERGE = ResizeArea.Options.merge
 def _holds(images: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("int64", 16, most_of(size)) and has_room(
-            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+        return has_room(
+            "int64", 16, max((_contents_of_size := contents_of(size)))
+        ) and has_room(
+            "float32",
+            (_sizes_of_images := sizes_of(images))[:1],
+            _contents_of_size,
+            _sizes_of_images[3:],
         )
     except Exception:
         return False

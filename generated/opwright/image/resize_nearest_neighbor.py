@@ -247,9 +247,9 @@ def _holds(images: object, size: object) -> bool:
     try:
         return has_room(
             some_dtype_of(images),
-            sizes_of(images)[:1],
+            (_sizes_of_images := sizes_of(images))[:1],
             contents_of(size),
-            sizes_of(images)[3:],
+            _sizes_of_images[3:],
         )
     except Exception:
         return False

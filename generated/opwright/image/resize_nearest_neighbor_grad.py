@@ -226,9 +226,9 @@ def _holds(grads: object, size: object) -> bool:
     try:
         return has_room(
             some_dtype_of(grads),
-            sizes_of(grads)[:1],
+            (_sizes_of_grads := sizes_of(grads))[:1],
             contents_of(size),
-            sizes_of(grads)[3:],
+            _sizes_of_grads[3:],
         )
     except Exception:
         return False

@@ -253,7 +253,10 @@ def _holds(images: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
-            "float32", sizes_of(images)[:1], contents_of(size), sizes_of(images)[3:]
+            "float32",
+            (_sizes_of_images := sizes_of(images))[:1],
+            contents_of(size),
+            _sizes_of_images[3:],
         )
     except Exception:
         return False

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -56,6 +57,7 @@ class ReaderRestoreStateV2(Op):
     """
 
     OP_NAME = "ReaderRestoreStateV2"
+    REQUIRES = ("elements(reader_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
         "state": "()",
@@ -93,7 +95,8 @@ class ReaderRestoreStateV2(Op):
             state: string, `scalar`. The state, serialized.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle) == 1`.
 
         Example:
             >>> reader = opwright.io.identity_reader_v2(shared_name="restored")
@@ -105,7 +108,7 @@ class ReaderRestoreStateV2(Op):
         op: ReaderRestoreStateV2 = new(ReaderRestoreStateV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle):
                 execute(
                     context[CURRENT], "ReaderRestoreStateV2", None, reader_handle, state
                 )
@@ -113,6 +116,14 @@ class ReaderRestoreStateV2(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle, state), {}, fast_path_error)
+
+
+def _holds(reader_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -142,7 +153,8 @@ def reader_restore_state_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle) == 1`.
 
     Example:
         >>> reader = opwright.io.identity_reader_v2(shared_name="restored")
@@ -154,7 +166,7 @@ def reader_restore_state_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle):
             _result = execute(
                 context[CURRENT], "ReaderRestoreStateV2", name, reader_handle, state
             )

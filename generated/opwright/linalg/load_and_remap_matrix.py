@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -82,6 +83,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
     """
 
     OP_NAME = "LoadAndRemapMatrix"
+    REQUIRES = ("elements(ckpt_path, old_tensor_name) == 1",)
     SHAPES = {
         "ckpt_path": "()",
         "old_tensor_name": "()",
@@ -179,7 +181,8 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                 together.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(ckpt_path, old_tensor_name) == 1`.
 
         Example:
             >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -212,6 +215,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                     and -9223372036854775808 <= col_remapping <= 9223372036854775807
                     or fits(TInt64, col_remapping)
                 )
+                and _holds(ckpt_path, old_tensor_name)
             ):
                 op.output_matrix = execute(
                     context[CURRENT],
@@ -252,6 +256,14 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
 
 DEFAULTS = LoadAndRemapMatrix.Options()
 MERGE = LoadAndRemapMatrix.Options.merge
+
+
+def _holds(ckpt_path: object, old_tensor_name: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(ckpt_path) == 1 and elements_of(old_tensor_name) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -310,7 +322,8 @@ def load_and_remap_matrix(
         output_matrix: float32, `num_rows num_cols`. The matrix that was put together.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(ckpt_path, old_tensor_name) == 1`.
 
     Example:
         >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -342,6 +355,7 @@ def load_and_remap_matrix(
                 and -9223372036854775808 <= col_remapping <= 9223372036854775807
                 or fits(TInt64, col_remapping)
             )
+            and _holds(ckpt_path, old_tensor_name)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -129,7 +130,10 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndReluAndRequantize"
-    REQUIRES = ("rank(a, b) == 2",)
+    REQUIRES = (
+        "rank(a, b) == 2",
+        "elements(min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output) >= 1",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -304,7 +308,9 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
             max_out: float32, `scalar`. `max_freezed_output` again.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+                `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+                max_freezed_output) >= 1`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -325,7 +331,20 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(a, b):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    a,
+                    b,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    min_freezed_output,
+                    max_freezed_output,
+                )
+            ):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndReluAndRequantize",
@@ -378,10 +397,28 @@ DEFAULTS = QuantizedMatMulWithBiasAndReluAndRequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndReluAndRequantize.Options.merge
 
 
-def _holds(a: object, b: object) -> bool:
+def _holds(
+    a: object,
+    b: object,
+    min_a: object,
+    max_a: object,
+    min_b: object,
+    max_b: object,
+    min_freezed_output: object,
+    max_freezed_output: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(a) == 2 and rank_of(b) == 2
+        return (
+            rank_of(a) == 2
+            and rank_of(b) == 2
+            and elements_of(min_a) >= 1
+            and elements_of(max_a) >= 1
+            and elements_of(min_b) >= 1
+            and elements_of(max_b) >= 1
+            and elements_of(min_freezed_output) >= 1
+            and elements_of(max_freezed_output) >= 1
+        )
     except Exception:
         return False
 
@@ -499,7 +536,9 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
         max_out: float32, `scalar`. `max_freezed_output` again.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+            `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+            max_freezed_output) >= 1`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -515,7 +554,13 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack and _holds(a, b):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
+            )
+        ):
             _result = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_pairs,
     context,
     describe_missing_args,
     execute,
@@ -44,9 +45,9 @@ class InitializeTableFromDataset(Op):
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. Do not batch them: an element of another form may leave the call waiting
-    forever, and one of other dtypes ends the process. The data set has to end. A key
-    that comes twice has to have the same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -63,6 +64,7 @@ class InitializeTableFromDataset(Op):
     """
 
     OP_NAME = "InitializeTableFromDataset"
+    REQUIRES = ("pairs(table_handle, dataset)",)
     SHAPES = {
         "table_handle": "()",
         "dataset": "()",
@@ -85,8 +87,8 @@ class InitializeTableFromDataset(Op):
         """Fills a table that can be filled once, from a data set.
 
         Each element has to be a pair of scalars, a key and its value, of the table's
-        dtypes. Do not batch them: an element of another form may leave the call waiting
-        forever, and one of other dtypes ends the process. The data set has to end. A
+        dtypes. Do not batch them: a data set of other dtypes or forms is refused if it
+        says so, and else may leave the call waiting forever. The data set has to end. A
         key that comes twice has to have the same value each time.
 
         InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table
@@ -102,7 +104,8 @@ class InitializeTableFromDataset(Op):
             dataset: variant, `scalar`. The data set of pairs.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `pairs(table_handle, dataset)`.
 
         Example:
             >>> pairs = tf.data.Dataset.from_tensor_slices((["red", "blue"], [3, 5]))
@@ -117,7 +120,7 @@ class InitializeTableFromDataset(Op):
         op: InitializeTableFromDataset = new(InitializeTableFromDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(table_handle, dataset):
                 execute(
                     context[CURRENT],
                     "InitializeTableFromDataset",
@@ -131,6 +134,14 @@ class InitializeTableFromDataset(Op):
         return op._build(scope, (table_handle, dataset), {}, fast_path_error)
 
 
+def _holds(table_handle: object, dataset: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_pairs(table_handle, dataset)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def initialize_table_from_dataset(
     table_handle: TensorOperand[TResource],
@@ -142,9 +153,9 @@ def initialize_table_from_dataset(
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. Do not batch them: an element of another form may leave the call waiting
-    forever, and one of other dtypes ends the process. The data set has to end. A key
-    that comes twice has to have the same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -160,7 +171,8 @@ def initialize_table_from_dataset(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `pairs(table_handle, dataset)`.
 
     Example:
         >>> pairs = tf.data.Dataset.from_tensor_slices((["red", "blue"], [3, 5]))
@@ -175,7 +187,7 @@ def initialize_table_from_dataset(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle, dataset):
             _result = execute(
                 context[CURRENT],
                 "InitializeTableFromDataset",

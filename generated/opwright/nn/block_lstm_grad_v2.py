@@ -20,8 +20,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    have_ranks,
+    have_shape,
     new,
-    rank_of,
     sizes_of,
     value_of,
 )
@@ -396,28 +397,15 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(x) == 3
-            and rank_of(cs_prev) == 2
-            and rank_of(h_prev) == 2
-            and rank_of(w) == 2
-            and rank_of(wci) == 1
-            and rank_of(wcf) == 1
-            and rank_of(wco) == 1
-            and rank_of(b) == 1
+            have_ranks(
+                (3, 2, 2, 2, 1, 1, 1, 1, 3), x, cs_prev, h_prev, w, wci, wcf, wco, b, i
+            )
             and elements_of(seq_len_max) == 1
-            and 0 <= value_of(seq_len_max) <= sizes_of(x)[0]
-            and rank_of(i) == 3
-            and value_of(seq_len_max) <= sizes_of(i)[0]
-            and sizes_of(cs_prev) == sizes_of(i)[1:]
-            and sizes_of(h_prev) == sizes_of(i)[1:]
-            and sizes_of(cs) == sizes_of(i)
-            and sizes_of(f) == sizes_of(i)
-            and sizes_of(o) == sizes_of(i)
-            and sizes_of(ci) == sizes_of(i)
-            and sizes_of(co) == sizes_of(i)
-            and sizes_of(h) == sizes_of(i)
-            and sizes_of(cs_grad) == sizes_of(i)
-            and sizes_of(h_grad) == sizes_of(i)
+            and 0 <= (_value_of_seq_len_max := value_of(seq_len_max)) <= sizes_of(x)[0]
+            and _value_of_seq_len_max <= (_sizes_of_i := sizes_of(i))[0]
+            and sizes_of(cs_prev) == _sizes_of_i[1:]
+            and sizes_of(h_prev) == _sizes_of_i[1:]
+            and have_shape(_sizes_of_i, cs, f, o, ci, co, h, cs_grad, h_grad)
         )
     except Exception:
         return False

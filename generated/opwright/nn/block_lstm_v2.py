@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    have_ranks,
     new,
-    rank_of,
     sizes_of,
     value_of,
 )
@@ -331,14 +331,9 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(x) == 3
-            and rank_of(cs_prev) == 2
-            and rank_of(h_prev) == 2
-            and rank_of(w) == 2
-            and rank_of(wci) == 1
-            and rank_of(wcf) == 1
-            and rank_of(wco) == 1
-            and rank_of(b) == 1
+            have_ranks(
+                (3, 2, 2, 2, 1, 1, 1, 1), x, cs_prev, h_prev, w, wci, wcf, wco, b
+            )
             and elements_of(seq_len_max) == 1
             and 0 <= value_of(seq_len_max) <= sizes_of(x)[0]
         )

@@ -23,8 +23,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    have_ranks,
     new,
-    rank_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -325,9 +325,7 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(filter_sizes) == 1
-            and rank_of(input) == 4
-            and rank_of(out_backprop) == 4
+            have_ranks((1, 4, 4), filter_sizes, input, out_backprop)
             and len(strides) == 4
             and len(dilations) == 4
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))

@@ -30,9 +30,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    least_of,
+    have_ranks,
     new,
-    rank_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -354,14 +353,12 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(input_sizes) == 1
+            have_ranks((1, 4, 4), input_sizes, filter, out_backprop)
             and elements_of(input_sizes) in (2, 4)
-            and least_of(input_sizes) >= 0
-            and rank_of(filter) == 4
-            and rank_of(out_backprop) == 4
+            and min((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
             and len(strides) == 4
             and len(dilations) == 4
-            and has_room(some_dtype_of(filter, out_backprop), contents_of(input_sizes))
+            and has_room(some_dtype_of(filter, out_backprop), _contents_of_input_sizes)
             and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648

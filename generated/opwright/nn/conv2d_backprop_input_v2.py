@@ -20,8 +20,8 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    have_ranks,
     new,
-    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -307,9 +307,7 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(input) == 4
-            and rank_of(filter) == 4
-            and rank_of(out_backprop) == 4
+            have_ranks((4, 4, 4), input, filter, out_backprop)
             and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648

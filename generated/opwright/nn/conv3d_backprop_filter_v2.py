@@ -22,8 +22,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    have_ranks,
     new,
-    rank_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -278,9 +278,7 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(filter_sizes) == 1
-            and rank_of(input) == 5
-            and rank_of(out_backprop) == 5
+            have_ranks((1, 5, 5), filter_sizes, input, out_backprop)
             and len(strides) == 5
             and len(dilations) == 5
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))

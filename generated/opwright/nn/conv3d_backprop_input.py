@@ -19,8 +19,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    have_ranks,
     new,
-    rank_of,
 )
 from typing_extensions import Never, TypeVar, deprecated
 
@@ -252,9 +252,7 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(input) == 5
-            and rank_of(filter) == 5
-            and rank_of(out_backprop) == 5
+            have_ranks((5, 5, 5), input, filter, out_backprop)
             and len(strides) == 5
             and len(dilations) == 5
             and min(strides) >= -2147483648

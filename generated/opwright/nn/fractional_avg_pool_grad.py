@@ -254,10 +254,15 @@ def _holds(orig_input_tensor_shape: object, out_backprop: object) -> bool:
         return (
             elements_of(orig_input_tensor_shape) == 4
             and rank_of(out_backprop) == 4
-            and sizes_of(out_backprop)[0] == contents_of(orig_input_tensor_shape)[0]
-            and sizes_of(out_backprop)[3] == contents_of(orig_input_tensor_shape)[3]
+            and (_sizes_of_out_backprop := sizes_of(out_backprop))[0]
+            == (
+                _contents_of_orig_input_tensor_shape := contents_of(
+                    orig_input_tensor_shape
+                )
+            )[0]
+            and _sizes_of_out_backprop[3] == _contents_of_orig_input_tensor_shape[3]
             and has_room(
-                some_dtype_of(out_backprop), contents_of(orig_input_tensor_shape)
+                some_dtype_of(out_backprop), _contents_of_orig_input_tensor_shape
             )
         )
     except Exception:

@@ -17,8 +17,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    have_ranks,
     new,
-    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -234,11 +234,7 @@ MERGE = LRNGrad.Options.merge
 def _holds(input_grads: object, input_image: object, output_image: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            rank_of(input_grads) == 4
-            and rank_of(input_image) == 4
-            and rank_of(output_image) == 4
-        )
+        return have_ranks((4, 4, 4), input_grads, input_image, output_image)
     except Exception:
         return False
 

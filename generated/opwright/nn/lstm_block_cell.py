@@ -18,8 +18,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    have_ranks,
     new,
-    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -318,13 +318,7 @@ MERGE = LSTMBlockCell.Options.merge
 def _holds(x: object, cs_prev: object, h_prev: object, w: object, b: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            rank_of(x) == 2
-            and rank_of(cs_prev) == 2
-            and rank_of(h_prev) == 2
-            and rank_of(w) == 2
-            and rank_of(b) == 1
-        )
+        return have_ranks((2, 2, 2, 2, 1), x, cs_prev, h_prev, w, b)
     except Exception:
         return False
 

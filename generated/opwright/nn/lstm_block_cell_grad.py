@@ -16,8 +16,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    have_ranks,
+    have_shape,
     new,
-    rank_of,
     sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -339,23 +340,20 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(x) == 2
-            and rank_of(cs_prev) == 2
-            and rank_of(w) == 2
-            and rank_of(wci) == 1
-            and rank_of(wcf) == 1
-            and rank_of(wco) == 1
-            and rank_of(b) == 1
-            and sizes_of(h_prev) == sizes_of(cs_prev)
-            and sizes_of(i) == sizes_of(cs_prev)
-            and sizes_of(cs) == sizes_of(cs_prev)
-            and sizes_of(f) == sizes_of(cs_prev)
-            and sizes_of(o) == sizes_of(cs_prev)
-            and sizes_of(ci) == sizes_of(cs_prev)
-            and sizes_of(co) == sizes_of(cs_prev)
-            and sizes_of(cs_grad) == sizes_of(cs_prev)
-            and sizes_of(h_grad) == sizes_of(cs_prev)
-            and sizes_of(x)[0] == sizes_of(cs_prev)[0]
+            have_ranks((2, 2, 2, 1, 1, 1, 1), x, cs_prev, w, wci, wcf, wco, b)
+            and have_shape(
+                (_sizes_of_cs_prev := sizes_of(cs_prev)),
+                h_prev,
+                i,
+                cs,
+                f,
+                o,
+                ci,
+                co,
+                cs_grad,
+                h_grad,
+            )
+            and sizes_of(x)[0] == _sizes_of_cs_prev[0]
         )
     except Exception:
         return False

@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -68,6 +70,7 @@ class CalibrationStatisticsSaver(Op):
     """
 
     OP_NAME = "CalibrationStatisticsSaver"
+    REQUIRES = ("elements(args[0], args[1]) == 1",)
     SHAPES = {
         "args": "(...,)",
     }
@@ -112,7 +115,8 @@ class CalibrationStatisticsSaver(Op):
             output_file_path: string. Where to write; a file that is there is replaced.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(args[0], args[1]) == 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -126,7 +130,7 @@ class CalibrationStatisticsSaver(Op):
         op: CalibrationStatisticsSaver = new(CalibrationStatisticsSaver)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(args):
                 execute(
                     context[CURRENT],
                     "CalibrationStatisticsSaver",
@@ -152,6 +156,17 @@ class CalibrationStatisticsSaver(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(args: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of((_tensors_of_args := tensors_of(args))[0]) == 1
+            and elements_of(_tensors_of_args[1]) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -189,7 +204,8 @@ def calibration_statistics_saver(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(args[0], args[1]) == 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -203,7 +219,7 @@ def calibration_statistics_saver(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(args):
             _result = execute(
                 context[CURRENT],
                 "CalibrationStatisticsSaver",

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -110,7 +111,10 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndDequantize"
-    REQUIRES = ("rank(a, b) == 2",)
+    REQUIRES = (
+        "rank(a, b) == 2",
+        "elements(min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output) >= 1",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -236,7 +240,9 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
             out: `Toutput`, `m n`. The product with the bias, as floats.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+                `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+                max_freezed_output) >= 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -255,7 +261,20 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(a, b):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    a,
+                    b,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    min_freezed_output,
+                    max_freezed_output,
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndDequantize",
@@ -308,10 +327,28 @@ DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
 
 
-def _holds(a: object, b: object) -> bool:
+def _holds(
+    a: object,
+    b: object,
+    min_a: object,
+    max_a: object,
+    min_b: object,
+    max_b: object,
+    min_freezed_output: object,
+    max_freezed_output: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(a) == 2 and rank_of(b) == 2
+        return (
+            rank_of(a) == 2
+            and rank_of(b) == 2
+            and elements_of(min_a) >= 1
+            and elements_of(max_a) >= 1
+            and elements_of(min_b) >= 1
+            and elements_of(max_b) >= 1
+            and elements_of(min_freezed_output) >= 1
+            and elements_of(max_freezed_output) >= 1
+        )
     except Exception:
         return False
 
@@ -378,7 +415,9 @@ def quantized_mat_mul_with_bias_and_dequantize(
         out: `Toutput`, `m n`. The product with the bias, as floats.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+            `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+            max_freezed_output) >= 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -394,7 +433,13 @@ def quantized_mat_mul_with_bias_and_dequantize(
     fast_path_error = None
     _result: Output[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack and _holds(a, b):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QuantizedMatMulWithBiasAndDequantize",

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -125,7 +126,10 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMulWithBiasAndRequantize"
-    REQUIRES = ("rank(a, b) == 2",)
+    REQUIRES = (
+        "rank(a, b) == 2",
+        "elements(min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output) >= 1",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -296,7 +300,9 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+            OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+                `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+                max_freezed_output) >= 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -315,7 +321,20 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(a, b):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    a,
+                    b,
+                    min_a,
+                    max_a,
+                    min_b,
+                    max_b,
+                    min_freezed_output,
+                    max_freezed_output,
+                )
+            ):
                 op.out, op.min_out, op.max_out = execute(
                     context[CURRENT],
                     "QuantizedMatMulWithBiasAndRequantize",
@@ -368,10 +387,28 @@ DEFAULTS = QuantizedMatMulWithBiasAndRequantize.Options()
 MERGE = QuantizedMatMulWithBiasAndRequantize.Options.merge
 
 
-def _holds(a: object, b: object) -> bool:
+def _holds(
+    a: object,
+    b: object,
+    min_a: object,
+    max_a: object,
+    min_b: object,
+    max_b: object,
+    min_freezed_output: object,
+    max_freezed_output: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(a) == 2 and rank_of(b) == 2
+        return (
+            rank_of(a) == 2
+            and rank_of(b) == 2
+            and elements_of(min_a) >= 1
+            and elements_of(max_a) >= 1
+            and elements_of(min_b) >= 1
+            and elements_of(max_b) >= 1
+            and elements_of(min_freezed_output) >= 1
+            and elements_of(max_freezed_output) >= 1
+        )
     except Exception:
         return False
 
@@ -484,7 +521,9 @@ def quantized_mat_mul_with_bias_and_requantize(
             for.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`.
+        OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
+            `elements(min_a, max_a, min_b, max_b, min_freezed_output,
+            max_freezed_output) >= 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -500,7 +539,13 @@ def quantized_mat_mul_with_bias_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack and _holds(a, b):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
+            )
+        ):
             _result = QuantizedMatMulWithBiasAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],

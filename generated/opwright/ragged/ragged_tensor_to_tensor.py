@@ -19,15 +19,18 @@ from opwright_runtime.gencode import (
     context,
     datatype_enum,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fit_together,
     graphs,
     has_room,
     is_rising,
+    last_of,
     least_of,
     most_of,
     new,
+    sizes_of,
     some_dtype_of,
     tensors_of,
 )
@@ -114,6 +117,9 @@ class RaggedTensorToTensor(TensorOp[T]):
         "rising(row_partition_tensors)",
         'memory("int64", 4, most(row_partition_tensors) - least(row_partition_tensors))',
         "memory(T, contents(shape))",
+        'row_partition_types[-1] == "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]',
+        'row_partition_types[-1] != "VALUE_ROWIDS" or elements(row_partition_tensors[-1]) <= shape(values)[0]',
+        'num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1',
     )
     SHAPES = {
         "shape": "either((), (len(rest) + 2,) if num_row_partition_tensors == 1 else (r,))",
@@ -185,7 +191,13 @@ class RaggedTensorToTensor(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `rising(row_partition_tensors)`, `memory("int64", 4,
                 most(row_partition_tensors) - least(row_partition_tensors))`,
-                `memory(T, contents(shape))`.
+                `memory(T, contents(shape))`, `row_partition_types[-1] == "VALUE_ROWIDS"
+                or last(row_partition_tensors[-1]) <= shape(values)[0]`,
+                `row_partition_types[-1] != "VALUE_ROWIDS" or
+                elements(row_partition_tensors[-1]) <= shape(values)[0]`,
+                `num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS"
+                or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0])
+                + 1`.
 
         Example:
             >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -218,7 +230,13 @@ class RaggedTensorToTensor(TensorOp[T]):
                     all_tensors(row_partition_tensors)
                     or fit_together(None, row_partition_tensors)
                 )
-                and _holds(shape, values, default_value, row_partition_tensors)
+                and _holds(
+                    shape,
+                    values,
+                    default_value,
+                    row_partition_tensors,
+                    row_partition_types,
+                )
             ):
                 op.result = execute(
                     context[CURRENT],
@@ -243,7 +261,11 @@ class RaggedTensorToTensor(TensorOp[T]):
 
 
 def _holds(
-    shape: object, values: object, default_value: object, row_partition_tensors: object
+    shape: object,
+    values: object,
+    default_value: object,
+    row_partition_tensors: object,
+    row_partition_types: Sequence[object],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -261,6 +283,28 @@ def _holds(
                 for _row_partition_tensors in tensors_of(row_partition_tensors)
             )
             and has_room(some_dtype_of(values, default_value), contents_of(shape))
+            and (
+                row_partition_types[-1] == "VALUE_ROWIDS"
+                or last_of(tensors_of(row_partition_tensors)[-1]) <= sizes_of(values)[0]
+            )
+            and (
+                row_partition_types[-1] != "VALUE_ROWIDS"
+                or elements_of(tensors_of(row_partition_tensors)[-1])
+                <= sizes_of(values)[0]
+            )
+            and (
+                len(
+                    (
+                        _tensors_of_row_partition_tensors := tensors_of(
+                            row_partition_tensors
+                        )
+                    )
+                )
+                < 2
+                or row_partition_types[1] != "ROW_SPLITS"
+                or elements_of(_tensors_of_row_partition_tensors[1])
+                <= last_of(_tensors_of_row_partition_tensors[0]) + 1
+            )
         )
     except Exception:
         return False
@@ -319,7 +363,12 @@ def ragged_tensor_to_tensor(
         OpError: the op refuses an argument. The call needs
             `rising(row_partition_tensors)`, `memory("int64", 4,
             most(row_partition_tensors) - least(row_partition_tensors))`,
-            `memory(T, contents(shape))`.
+            `memory(T, contents(shape))`, `row_partition_types[-1] == "VALUE_ROWIDS" or
+            last(row_partition_tensors[-1]) <= shape(values)[0]`,
+            `row_partition_types[-1] != "VALUE_ROWIDS" or
+            elements(row_partition_tensors[-1]) <= shape(values)[0]`,
+            `num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS" or
+            elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1`.
 
     Example:
         >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -352,7 +401,9 @@ def ragged_tensor_to_tensor(
                 all_tensors(row_partition_tensors)
                 or fit_together(None, row_partition_tensors)
             )
-            and _holds(shape, values, default_value, row_partition_tensors)
+            and _holds(
+                shape, values, default_value, row_partition_tensors, row_partition_types
+            )
         ):
             _result = execute(
                 context[CURRENT],

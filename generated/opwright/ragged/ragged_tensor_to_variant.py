@@ -22,7 +22,10 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +86,9 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
     """
 
     OP_NAME = "RaggedTensorToVariant"
+    REQUIRES = (
+        'RAGGED_RANK > 0 or not batched_input or memory("int64", 8, shape(rt_dense_values)[0])',
+    )
     SHAPES = {
         "rt_nested_splits": "(s[i],)",
         "rt_dense_values": "(n, *rest)",
@@ -131,7 +137,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
                 for each row, or for all.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `RAGGED_RANK > 0 or not
+                batched_input or memory("int64", 8, shape(rt_dense_values)[0])`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -152,6 +159,7 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
                     all_tensors(rt_nested_splits)
                     or fit_together(TInt64, rt_nested_splits)
                 )
+                and _holds(rt_nested_splits, rt_dense_values, batched_input)
             ):
                 op.encoded_ragged = execute(
                     context[CURRENT],
@@ -172,6 +180,20 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
             {"batched_input": batched_input},
             fast_path_error,
         )
+
+
+def _holds(
+    rt_nested_splits: object, rt_dense_values: object, batched_input: bool
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len(tensors_of(rt_nested_splits)) > 0
+            or not batched_input
+            or has_room("int64", 8, sizes_of(rt_dense_values)[0])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -208,7 +230,8 @@ def ragged_tensor_to_variant(
             each row, or for all.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `RAGGED_RANK > 0 or not
+            batched_input or memory("int64", 8, shape(rt_dense_values)[0])`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -228,6 +251,7 @@ def ragged_tensor_to_variant(
             and (
                 all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
             )
+            and _holds(rt_nested_splits, rt_dense_values, batched_input)
         ):
             _result = execute(
                 context[CURRENT],

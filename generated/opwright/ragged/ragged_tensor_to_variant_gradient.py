@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
+    are_held,
     as_dtype,
     contents_of,
     context,
@@ -84,6 +85,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     REQUIRES = (
         "rank(dense_values_shape) == 1",
         "memory(Tvalues, contents(dense_values_shape))",
+        "holds(encoded_ragged_grad, Tvalues)",
     )
     SHAPES = {
         "encoded_ragged_grad": "(*x,)",
@@ -134,7 +136,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `rank(dense_values_shape) == 1`,
-                `memory(Tvalues, contents(dense_values_shape))`.
+                `memory(Tvalues, contents(dense_values_shape))`,
+                `holds(encoded_ragged_grad, Tvalues)`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -163,7 +166,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                     and -9223372036854775808 <= row_splits <= 9223372036854775807
                     or fits(TInt64, row_splits)
                 )
-                and _holds(dense_values_shape, Tvalues)
+                and _holds(encoded_ragged_grad, dense_values_shape, Tvalues)
             ):
                 op.dense_values_grad = execute(
                     context[CURRENT],
@@ -186,11 +189,15 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         )
 
 
-def _holds(dense_values_shape: object, Tvalues: object) -> bool:
+def _holds(
+    encoded_ragged_grad: object, dense_values_shape: object, Tvalues: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(dense_values_shape) == 1 and has_room(
-            dtype_name(Tvalues), contents_of(dense_values_shape)
+        return (
+            rank_of(dense_values_shape) == 1
+            and has_room(dtype_name(Tvalues), contents_of(dense_values_shape))
+            and are_held(dtype_name(Tvalues), encoded_ragged_grad)
         )
     except Exception:
         return False
@@ -230,7 +237,8 @@ def ragged_tensor_to_variant_gradient(
     Raises:
         OpError: the op refuses an argument. The call needs
             `rank(dense_values_shape) == 1`,
-            `memory(Tvalues, contents(dense_values_shape))`.
+            `memory(Tvalues, contents(dense_values_shape))`,
+            `holds(encoded_ragged_grad, Tvalues)`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -259,7 +267,7 @@ def ragged_tensor_to_variant_gradient(
                 and -9223372036854775808 <= row_splits <= 9223372036854775807
                 or fits(TInt64, row_splits)
             )
-            and _holds(dense_values_shape, Tvalues)
+            and _holds(encoded_ragged_grad, dense_values_shape, Tvalues)
         ):
             _result = execute(
                 context[CURRENT],

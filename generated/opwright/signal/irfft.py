@@ -24,7 +24,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    last_of,
     new,
     sizes_of,
 )
@@ -209,8 +208,10 @@ class IRFFT(TensorOp[Treal]):
 def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return last_of(fft_length) >= 1 and has_room(
-            dtype_name(Treal), sizes_of(input)[:-1], contents_of(fft_length)
+        return (_contents_of_fft_length := contents_of(fft_length))[
+            -1
+        ] >= 1 and has_room(
+            dtype_name(Treal), sizes_of(input)[:-1], _contents_of_fft_length
         )
     except Exception:
         return False

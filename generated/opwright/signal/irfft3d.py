@@ -24,7 +24,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    last_of,
     new,
     product_of,
     sizes_of,
@@ -215,8 +214,9 @@ def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            last_of(fft_length) >= 1 or product_of(contents_of(fft_length)[:-1]) == 0
-        ) and has_room(dtype_name(Treal), sizes_of(input)[:-3], contents_of(fft_length))
+            (_contents_of_fft_length := contents_of(fft_length))[-1] >= 1
+            or product_of(_contents_of_fft_length[:-1]) == 0
+        ) and has_room(dtype_name(Treal), sizes_of(input)[:-3], _contents_of_fft_length)
     except Exception:
         return False
 

@@ -23,7 +23,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
-    last_of,
     new,
     sizes_of,
     some_dtype_of,
@@ -215,8 +214,10 @@ class RFFT(TensorOp[Tcomplex]):
 def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return last_of(fft_length) >= 1 and has_room(
-            some_dtype_of(input), sizes_of(input)[:-1], contents_of(fft_length)
+        return (_contents_of_fft_length := contents_of(fft_length))[
+            -1
+        ] >= 1 and has_room(
+            some_dtype_of(input), sizes_of(input)[:-1], _contents_of_fft_length
         )
     except Exception:
         return False

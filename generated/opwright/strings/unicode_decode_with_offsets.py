@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
     new,
@@ -78,9 +79,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     character; without one they are big-endian.
 
     Offsets count bytes from the beginning of the character's own string, so that Substr
-    cuts between characters. Leave `Tsplits` at int64: splits of int32 end the process.
-    An encoding that ICU does not know is refused. UnicodeDecode goes without the
-    offsets.
+    cuts between characters. Leave `Tsplits` at int64: splits of int32 are refused. So
+    is an encoding that ICU does not know. UnicodeDecode goes without the offsets.
 
     Gradient: none registered.
 
@@ -103,6 +103,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     """
 
     OP_NAME = "UnicodeDecodeWithOffsets"
+    REQUIRES = ('Tsplits == "int64"',)
     SHAPES = {
         "input": "(*x,)",
         "row_splits": "(prod(x) + 1,)",
@@ -202,9 +203,9 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         order, and is no character; without one they are big-endian.
 
         Offsets count bytes from the beginning of the character's own string, so that
-        Substr cuts between characters. Leave `Tsplits` at int64: splits of int32 end
-        the process. An encoding that ICU does not know is refused. UnicodeDecode goes
-        without the offsets.
+        Substr cuts between characters. Leave `Tsplits` at int64: splits of int32 are
+        refused. So is an encoding that ICU does not know. UnicodeDecode goes without
+        the offsets.
 
         Gradient: none registered.
 
@@ -238,7 +239,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
                 character begins.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `Tsplits == "int64"`.
 
         Example:
             >>> decoded = unicode_decode_with_offsets(["né!", "雪x"], "UTF-8")
@@ -253,7 +254,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(Tsplits):
                 op.row_splits, op.char_values, op.char_to_byte_starts = execute(
                     context[CURRENT],
                     "UnicodeDecodeWithOffsets",
@@ -289,6 +290,14 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
 
 DEFAULTS = UnicodeDecodeWithOffsets.Options()
 MERGE = UnicodeDecodeWithOffsets.Options.merge
+
+
+def _holds(Tsplits: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return dtype_name(Tsplits) == "int64"
+    except Exception:
+        return False
 
 
 @overload
@@ -337,9 +346,8 @@ def unicode_decode_with_offsets(
     character; without one they are big-endian.
 
     Offsets count bytes from the beginning of the character's own string, so that Substr
-    cuts between characters. Leave `Tsplits` at int64: splits of int32 end the process.
-    An encoding that ICU does not know is refused. UnicodeDecode goes without the
-    offsets.
+    cuts between characters. Leave `Tsplits` at int64: splits of int32 are refused. So
+    is an encoding that ICU does not know. UnicodeDecode goes without the offsets.
 
     Gradient: none registered.
 
@@ -370,7 +378,7 @@ def unicode_decode_with_offsets(
             character begins.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `Tsplits == "int64"`.
 
     Example:
         >>> decoded = unicode_decode_with_offsets(["né!", "雪x"], "UTF-8")
@@ -384,7 +392,7 @@ def unicode_decode_with_offsets(
     fast_path_error = None
     _result: UnicodeDecodeWithOffsetsOutputs[Usplits]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(Tsplits):
             _result = UnicodeDecodeWithOffsetsOutputs._make(
                 execute(
                     context[CURRENT],

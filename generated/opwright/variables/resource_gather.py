@@ -22,7 +22,10 @@ from opwright_runtime.gencode import (
     dtype_name,
     execute,
     graphs,
+    known_held_of,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,8 +71,7 @@ class ResourceGather(TensorOp[Dtype]):
     Gradients are IndexedSlices, of the rows that were read alone, so that training
     steps are sparse: this is how embeddings are looked up. With `batch_dims`, each
     entry of the batch takes from rows of its own; the first dimensions of both have to
-    agree. Graphs refuse others; eager calls read what is not theirs, and may end the
-    process.
+    agree.
 
     An index that is not in range is refused on the CPU and gives zeros on a GPU.
     ResourceGatherNd takes by indices into several axes.
@@ -89,7 +91,12 @@ class ResourceGather(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceGather"
-    REQUIRES = ("holds(resource, dtype)",)
+    REQUIRES = (
+        "holds(resource, dtype)",
+        "batch_dims == 0 or 0 <= batch_dims <= rank(indices)",
+        "batch_dims == 0 or batch_dims < len(held(resource))",
+        "batch_dims == 0 or held(resource)[:batch_dims] == shape(indices)[:batch_dims]",
+    )
     SHAPES = {
         "resource": "where(of((), (*p,)), p[:batch_dims] == idx[:batch_dims])",
         "indices": "(*idx,)",
@@ -152,8 +159,7 @@ class ResourceGather(TensorOp[Dtype]):
         Gradients are IndexedSlices, of the rows that were read alone, so that training
         steps are sparse: this is how embeddings are looked up. With `batch_dims`, each
         entry of the batch takes from rows of its own; the first dimensions of both have
-        to agree. Graphs refuse others; eager calls read what is not theirs, and may end
-        the process.
+        to agree.
 
         An index that is not in range is refused on the CPU and gives zeros on a GPU.
         ResourceGatherNd takes by indices into several axes.
@@ -179,7 +185,10 @@ class ResourceGather(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+                `holds(resource, dtype)`,
+                `batch_dims == 0 or 0 <= batch_dims <= rank(indices)`,
+                `batch_dims == 0 or batch_dims < len(held(resource))`, `batch_dims == 0
+                or held(resource)[:batch_dims] == shape(indices)[:batch_dims]`.
 
         Example:
             >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -193,7 +202,11 @@ class ResourceGather(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, dtype):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(resource, indices, opts.batch_dims, dtype)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ResourceGather",
@@ -226,10 +239,19 @@ DEFAULTS = ResourceGather.Options()
 MERGE = ResourceGather.Options.merge
 
 
-def _holds(resource: object, dtype: object) -> bool:
+def _holds(resource: object, indices: object, batch_dims: int, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_name(dtype), resource)
+        return (
+            are_held(dtype_name(dtype), resource)
+            and (batch_dims == 0 or 0 <= batch_dims <= rank_of(indices))
+            and (batch_dims == 0 or batch_dims < len(known_held_of(resource)))
+            and (
+                batch_dims == 0
+                or known_held_of(resource)[:batch_dims]
+                == sizes_of(indices)[:batch_dims]
+            )
+        )
     except Exception:
         return False
 
@@ -255,8 +277,7 @@ def resource_gather(
     Gradients are IndexedSlices, of the rows that were read alone, so that training
     steps are sparse: this is how embeddings are looked up. With `batch_dims`, each
     entry of the batch takes from rows of its own; the first dimensions of both have to
-    agree. Graphs refuse others; eager calls read what is not theirs, and may end the
-    process.
+    agree.
 
     An index that is not in range is refused on the CPU and gives zeros on a GPU.
     ResourceGatherNd takes by indices into several axes.
@@ -280,7 +301,10 @@ def resource_gather(
         output: `dtype`, `*idx *p[batch_dims:][1:]`. The rows, one for each index.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`,
+            `batch_dims == 0 or 0 <= batch_dims <= rank(indices)`,
+            `batch_dims == 0 or batch_dims < len(held(resource))`, `batch_dims == 0 or
+            held(resource)[:batch_dims] == shape(indices)[:batch_dims]`.
 
     Example:
         >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -293,7 +317,11 @@ def resource_gather(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, dtype):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(resource, indices, batch_dims, dtype)
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceGather",
