@@ -131,9 +131,10 @@ def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
     if type(value) is EagerTensor and _rank(value) == 1:
         # It is the usual case, which has to be fast.
-        found = _array(value).tolist() if _elements(value) <= MOST_CONTENTS else [None]
-        if not found or type(found[0]) is int:
-            return tuple(found)
+        if _elements(value) <= MOST_CONTENTS:
+            found: list[Any] = _array(value).tolist()
+            if not found or type(found[0]) is int:
+                return tuple(found)
         raise TypeError
     if type(value) in _LISTS and type(sum(value)) is int:
         return tuple(value)

@@ -27,7 +27,9 @@ def replacing(target: Path, *, overwrite: bool) -> Iterator[Path]:
     """
     target = Path(os.path.abspath(target))
     if not overwrite and os.path.lexists(target):
-        raise ConvertError(f"{target} exists; remove it, or pass overwrite=True (--overwrite)")
+        raise ConvertError(
+            f"{target} exists; remove it, or pass overwrite=True (--overwrite)"
+        )
     if not target.parent.is_dir():
         raise ConvertError(f"{target.parent} is not a folder; create it first")
     try:

@@ -52,7 +52,8 @@ struct Chunks {
 };
 
 // Refuses a table with rows that cannot be addressed. Chunks have up to `most_bytes` bytes.
-// They are larger if one row is larger, or if the table would have more than kMaxChunks of them.
+// They are larger if one row is larger, or if the table would have more than kMaxChunks of
+// them.
 StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes);
 
 // The threads that share a row. Each thread processes kFloats columns in a block of columns.
