@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -251,38 +250,6 @@ def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
         found = tf.nest.flatten(loaded.serve(x))
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_allclose(a, b, atol=5e-6)
-
-
-def text_of_keras_2(mask: bool) -> Any:
-    layers = tf_keras.layers
-    return tf_keras.Sequential(
-        [
-            layers.InputLayer([None], dtype="int32", name="x"),
-            layers.Embedding(20, 8, mask_zero=mask),
-            layers.Bidirectional(layers.LSTM(6, return_sequences=True)),
-            layers.GRU(5),
-        ]
-    )
-
-
-@pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("kind", ["SavedModel", ".h5"])
-def test_convert_of_layers_of_keras_2_reaches_all_formats(
-    kind: str, mask: bool, convert: Any, tmp_path: Path
-) -> None:
-    tf_keras.utils.set_random_seed(0)
-    model = text_of_keras_2(mask)
-    if kind == ".h5":
-        model.save(tmp_path / "model.h5")
-    else:
-        with contextlib.redirect_stdout(None):
-            model.export(str(tmp_path / "model"))
-    source = tmp_path / ("model.h5" if kind == ".h5" else "model")
-    report = convert(source, tmp_path / "target")
-    assert report.difference <= TOLERANCE[convert]
-    if convert is to_plain:
-        assert not barred(ops_of(tmp_path / "target"))
 
 
 @pytest.mark.convert
