@@ -146,7 +146,7 @@ def test_pages_show_ratio_to_fastest_peer(tree: Tree) -> None:
     assert tree.run(tree.keep("a.json", _record())) == 0
     readme, page = tree.text(report.README), tree.text(report.PAGE)
     assert "| recurrent op, training | torch, Keras 3 | 1.50 x as fast |" in readme
-    assert "--> 1.50 times as fast <!--" in readme
+    assert "--> 1.50 times as fast, eagerly <!--" in readme
     assert "Some CPU, AVX2, 2 cores, float32; Python 3.11.7" in readme
     assert "opwright is the fastest in each case" in readme
     assert "| recurrent op, training | torch, Keras 3 | 1.50 | 1.50 | 1.50 |" in page
