@@ -58,7 +58,9 @@ _REQUIRED = re.compile(
 #: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
 #: what TensorFlow does with them.
 REFUSED_BEFORE = {
-    "BlockLSTMGrad": "reads past inputs that are smaller than a step",
+    "BlockLSTMGrad": "takes inputs of other shapes, smaller ones too",
+    "BlockLSTMGradV2": "takes inputs of other shapes, smaller ones too",
+    "RaggedTensorToTensor": "reads past values that end before the last split",
 }
 
 #: Makes a call, and gives what TensorFlow answers: its words, or None if it takes it.
