@@ -404,7 +404,8 @@ def test_create_op_of_unloaded_library_is_refused():
         Absent()._build(Scope.current(), (), {}, None)
     assert str(caught.value) == (
         f"TensorFlow {tf.__version__} has no op Absent: if a custom-op library has it, "
-        "load that first with tf.load_op_library"
+        "load that first with tf.load_op_library, or pass --load to opwright-codegen "
+        "generate"
     )
 
 

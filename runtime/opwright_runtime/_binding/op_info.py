@@ -238,7 +238,8 @@ def _unknown(name: str, since: Mapping[str, str]) -> Exception:
     why = (
         f"TensorFlow {since[name]} brought it"
         if name in since
-        else "if a custom-op library has it, load that first with tf.load_op_library"
+        else "if a custom-op library has it, load that first with tf.load_op_library, "
+        "or pass --load to opwright-codegen generate"
     )
     return errors.make(
         errors.OpUnknownError,
