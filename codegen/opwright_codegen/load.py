@@ -499,10 +499,11 @@ class _OpReader(ValueReader):
                 " a serialized one",
             )
         if minimum is not None and kind != "int" and not kind.is_list:
+            words = f"; write 'requires: [{name} >= {minimum}]' instead"
             self.problem(
                 table.at("minimum"),
                 f"{table.what} is of kind {kind}, which takes no 'minimum';"
-                " only int and lists do",
+                f" only int and lists do{words if name and kind == 'float' else ''}",
             )
         elif minimum is not None and kind.is_list and minimum < 0:
             self.problem(

@@ -474,6 +474,12 @@ MISTAKES = [
         "int and",
     ),
     bad(
+        "minimum_of_float",
+        "attrs: [{name: rate, type: float, minimum: 0}]\n",
+        "3:44",
+        "only int and lists do; write 'requires: [rate >= 0]' instead",
+    ),
+    bad(
         "minimum_list",
         "attrs: [{name: l, type: list(int), minimum: -1}]\n",
         "3:45",
