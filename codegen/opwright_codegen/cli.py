@@ -570,13 +570,13 @@ def _tell_imported(done: Imported, gone: str) -> None:
     _warn(done.skipped)
 
 
-def _warn_without_shapes(libraries: Sequence[str]) -> None:
-    """Warns of ops for which TensorFlow infers no shapes."""
+def _warn_without_shapes(libraries: Sequence[str]) -> int:
+    """Warns of ops for which TensorFlow infers no shapes. Returns their number."""
     if not libraries:
-        return
+        return 0
     from opwright_codegen import sources
 
-    _warn(
+    return _warn(
         f"{name}: TensorFlow infers no shape of any output, for inputs of any rank; add"
         " a shape function, .SetShapeFn(...), to its REGISTER_OP (if the rank of the"
         " outputs depends on values, UnknownShape is the right one: ignore this)"
@@ -604,9 +604,11 @@ def _ops(source: str) -> list[Op]:
     return found
 
 
-def _warn(found: Iterable[object]) -> None:
-    for one in found:
-        _say(f"warning: {one}")
+def _warn(found: Iterable[object]) -> int:
+    warnings = [f"warning: {one}" for one in found]
+    for one in warnings:
+        _say(one)
+    return len(warnings)
 
 
 def _lint(options: argparse.Namespace) -> int:
@@ -637,9 +639,9 @@ def _lint(options: argparse.Namespace) -> int:
     missing = [one for op in ops for one in written.missing(op, in_full=own)]
     if own and missing:
         raise OpdefError(missing)
-    _warn([*unformed, *missing])
-    _warn_without_shapes(options.library)
-    _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
+    warnings = _warn([*unformed, *missing]) + _warn_without_shapes(options.library)
+    found = f"0 errors, {_count(warnings, 'warning')}" if warnings else "no problems"
+    _say(f"{options.opdefs}: {_count(len(ops), 'op')}, {found}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import opwright_notation
 from opwright_codegen import load, written
-from support.places import OPDEFS
+from support.places import OPDEFS, ROOT
 from support.workplace import command, place
 
 BARE = """\
@@ -41,6 +42,20 @@ def test_lint_of_an_opdef_without_prose_warns_and_names_what_lacks(
         "warning: opdefs/math/Bare.yaml:1:1: Bare: lacks what is written by hand:"
         " summary, doc of x, y, size\n"
     ) in done.stderr
+    assert done.stderr.endswith("opdefs: 1 op, 0 errors, 1 warning\n")
+
+
+def test_lint_of_the_opdefs_in_the_libraries_guide_warns_of_the_first(
+    tmp_path: Path,
+) -> None:
+    guide = (ROOT / "docs/how-to/libraries.md").read_text("utf-8")
+    before, after = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    place(tmp_path / "opdefs", "audio", "Gain", before)
+    done = command("lint", cwd=tmp_path)
+    assert " summary, doc of signal, louder, factor\n" in done.stderr
+    place(tmp_path / "opdefs", "audio", "Gain", after)
+    done = command("lint", cwd=tmp_path)
+    assert done.stderr == "opwright-codegen: opdefs: 1 op, no problems\n"
 
 
 def test_lint_of_opwright_s_own_opdef_without_prose_fails(tmp_path: Path) -> None:
