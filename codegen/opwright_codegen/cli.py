@@ -491,6 +491,7 @@ def _native(options: argparse.Namespace) -> int:
     from opwright_codegen import native
 
     report = native.generate(options.opdefs, options.project, check=options.check)
+    _warn(report.unread)
     folder = options.project / native.FOLDER
     if not options.check:
         _say(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,8 @@ _MEMBERS: Final = {
     "tensor": "tensorflow::Tensor",
     "func": "tensorflow::NameAttrList",
 }
+#: How the names of an author's sources end.
+_SOURCES: Final = (".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc")
 #: If a kernel would have more registrations than this, it is not a template, and its
 #: author registers it. So many lines would not be a useful skeleton.
 _MOST: Final = 64
@@ -61,11 +63,15 @@ _MOST: Final = 64
 
 @dataclass(frozen=True)
 class Report:
-    """The changes that a run made, or would make."""
+    """The changes that a run made, or would make.
+
+    `unread`: for each attr that no kernel reads, a sentence.
+    """
 
     ops: int
     written: tuple[Path, ...]
     removed: tuple[Path, ...]
+    unread: tuple[str, ...] = ()
 
 
 def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
@@ -112,7 +118,43 @@ def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
         write.remove(folder, removed)
         for path, content in changed.items():
             write.write(path, content)
-    return Report(len(ops), tuple(sorted(changed)), tuple(removed))
+    sources = _sources(folder.parent)
+    unread = [one for op in ops for one in _unread(op, sources)]
+    return Report(len(ops), tuple(sorted(changed)), tuple(removed), tuple(unread))
+
+
+def _sources(folder: Path) -> str:
+    """The text of the author's C++ and CUDA files; "" if one cannot be read."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES)
+    try:
+        read = [contents.of(path) for path in paths if path.is_file()]
+    except OSError:
+        return ""
+    texts = [text for text in read if not text.startswith(_MARK)]
+    return "\n".join(text.decode("utf-8", "replace") for text in texts)
+
+
+def _unread(op: Op, sources: str) -> Iterator[str]:
+    """A sentence for each attr that no source names, and no shape or type needs.
+
+    There are none if the sources do not have the op's kernels.
+    """
+    if not re.search(rf"\b{naming.class_name(op.name)}Kernel\b", sources):
+        return
+    shapes = cxx_shapes.translated(op)[0].values()
+    names = set(re.findall(r"\w+", sources))
+    names.update(*(re.findall(r"\w+", f"{one.parts} {one.where}") for one in shapes))
+    of_args = {
+        name
+        for arg in op.args()
+        for name in (arg.type_attr, arg.type_list_attr, arg.count)
+    }
+    for attr in op.given:
+        if attr.name not in of_args and member(attr.name) not in names:
+            yield (
+                f"{op.name}: no source in {FOLDER.parent} names {member(attr.name)}, so"
+                f" the kernels ignore this attr; read it as attrs.{member(attr.name)}"
+            )
 
 
 def render(template: str, **facts: object) -> str:

@@ -160,7 +160,7 @@ def _pinned(package: str, relation: str, parts: int, suffix: str) -> str:
 def _begin(op: Op, types: Sequence[str]) -> Any:
     """The first lines of a kernel: variables for its arguments and results.
 
-    They are views of the tensors as flat arrays.
+    They are views of the tensors as flat arrays, or of a scalar its value.
     """
     for whose, args in (("arguments", op.inputs), ("results", op.outputs)):
         for index, arg in enumerate(args):
@@ -173,12 +173,14 @@ def _begin(op: Op, types: Sequence[str]) -> Any:
             cxx = cxx or native.TYPES.get(str(arg.dtype))
             if arg.is_list or cxx is None:
                 continue
+            of = f"{whose}.{name}"
+            is_scalar = arg.shape is not None and arg.shape.strip() == "scalar"
+            view = f"scalar<{cxx}>()()" if is_scalar else f"flat<{cxx}>()"
             if whose == "arguments":
-                of = f"{whose}.{name}"
-                yield f"[[maybe_unused]] const auto {name} = {of}.flat<{cxx}>();"
+                yield f"[[maybe_unused]] const auto {name} = {of}.{view};"
             elif _is_made(op, arg):
-                of = f"{whose}.{name}"
-                yield f"[[maybe_unused]] auto {name} = {of}->flat<{cxx}>();"
+                auto = "auto&" if is_scalar else "auto"
+                yield f"[[maybe_unused]] {auto} {name} = {of}->{view};"
             else:
                 yield "// Values decide its shape:"
                 yield f"// tensorflow::Tensor* {name};"

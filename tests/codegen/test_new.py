@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -121,6 +122,108 @@ def test_new_kernel_shows_how_to_allocate_each_output(tmp_path: Path) -> None:
         assert (
             f"// tensorflow::Tensor* {name}; // TF_RETURN_IF_ERROR({call});" in kernel
         )
+
+
+CLIP = """\
+op: Clip
+group: audio
+summary: Clips.
+inputs:
+  - {name: signal, type: T, shape: '*x'}
+  - {name: offset, type: T, shape: scalar}
+outputs:
+  - {name: clipped, type: T, shape: '*x'}
+  - {name: most, type: T, shape: scalar}
+attrs:
+  - {name: T, type: type, allowed: [half, float]}
+options:
+  - {name: limit, type: float, default: 1.0}
+"""
+
+
+def test_new_kernel_reads_a_scalar_as_a_value(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Clip", CLIP)
+    new(tmp_path, "my_opdefs/audio/Clip.yaml")
+    kernel = (tmp_path / "native/clip.cc").read_text()
+    assert "const auto signal = arguments.signal.flat<T>();" in kernel
+    assert "const auto offset = arguments.offset.scalar<T>()();" in kernel
+    assert "auto& most = results.most->scalar<T>()();" in kernel
+
+
+@pytest.mark.parametrize("shape", ["'*x'", "n"])
+def test_new_test_imports_what_it_uses(shape: str, tmp_path: Path) -> None:
+    text = RUN_LENGTH.replace("shape: n}", f"shape: {shape}}}")
+    place(tmp_path / "my_opdefs", "audio", "RunLength", text)
+    new(tmp_path, "my_opdefs/audio/RunLength.yaml")
+    source = (tmp_path / "tests/test_run_length.py").read_text()
+    imported = [
+        alias.asname or alias.name
+        for node in ast.parse(source).body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and getattr(node, "module", "") != "__future__"
+        for alias in node.names
+    ]
+    assert [one for one in imported if len(re.findall(rf"\b{one}\b", source)) < 2] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new_", "warns"),
+    [
+        ("", "", True),
+        ("still to be", "limited by attrs.limit, still to be", False),
+        # The kernels of this op are elsewhere.
+        ("ClipKernel", "OtherKernel", False),
+    ],
+)
+def test_native_of_an_attr_without_a_reader_warns(
+    old: str, new_: str, warns: bool, tmp_path: Path
+) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Clip", CLIP)
+    new(tmp_path, "my_opdefs/audio/Clip.yaml")
+    kernel = tmp_path / "native/clip.cc"
+    kernel.write_text(
+        kernel.read_text().replace(old, new_) if old else kernel.read_text()
+    )
+    done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = "warning: Clip: no source in native names limit, so the kernels ignore this"
+    assert (words in done.stderr) is warns
+
+
+def test_native_of_an_attr_that_a_shape_reads_does_not_warn(tmp_path: Path) -> None:
+    text = CLIP.replace(
+        "name: clipped, type: T, shape: '*x'", "name: y, type: T, shape: n"
+    )
+    text = text.replace("limit, type: float, default: 1.0", "n, type: int, default: 1")
+    place(tmp_path / "my_opdefs", "audio", "Clip", text)
+    new(tmp_path, "my_opdefs/audio/Clip.yaml")
+    done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "module"), [("all", "pytest"), ("types", "mypy"), ("wheel", "build")]
+)
+def test_new_makefile_without_a_module_fails_before_the_build(
+    target: str, module: str, tmp_path: Path
+) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    new(tmp_path, "my_opdefs/audio/Gain.yaml")
+    (tmp_path / "build").mkdir()
+    run = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")]
+    subprocess.run(run, check=True)
+    done = subprocess.run(
+        ["make", target, "PYTHON=bare/bin/python", "CMAKE=true"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    install = "bare/bin/python -m pip install cmake build mypy pytest"
+    assert f"bare/bin/python has no {module}; run: {install}" in done.stderr
+    assert "opwright_codegen" not in done.stdout + done.stderr
 
 
 def test_new_project_pins_the_tensorflow_that_it_is_built_for(tmp_path: Path) -> None:
