@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from embedding.support.program import Program, rows, table, tpu_embedding
-from opwright import tpu
+from opwright import OpAttrError, OpInputError, tpu
 from opwright_runtime import native
 from opwright_runtime._internals import context as tf_context
 from opwright_runtime.embedding import lookup
@@ -341,7 +341,61 @@ def test_bad_calls_are_told_what_is_wrong() -> None:
     found = made.look_up(ids_of)
     np.testing.assert_array_equal(found["friends"], PEOPLE[:2])
     tpu.shutdown_distributed_tpu()
-    with pytest.raises(
-        tf.errors.FailedPreconditionError, match="no embeddings are configured"
-    ):
-        tpu.embedding_lookup(ids)
+    calls: list[dict[str, Any]] = [{}, {"combiners": {"films": "mean"}}]
+    for options in calls:
+        with pytest.raises(
+            tf.errors.FailedPreconditionError,
+            match=r"^embedding_lookup: no embeddings are configured; build a TPUEmbedd",
+        ):
+            tpu.embedding_lookup(ids, **options)
+
+
+def test_packed_lookup_takes_combiners_by_table() -> None:
+    """The list follows the features, which are sorted by name: people, then films."""
+    program()
+    ids = tf.range(5)
+    splits = tf.constant([0, 2, 3, 5])
+    by_table: dict[str, Combiner] = {"films": "mean", "people": "sum"}
+    found = tpu.embedding_lookup(ids, splits, combiners=by_table)
+    np.testing.assert_allclose(
+        found[0],
+        np.concatenate([PEOPLE[0] + PEOPLE[1], FILMS[2], (FILMS[3] + FILMS[4]) / 2]),
+        rtol=1e-6,
+    )
+    as_list = tpu.embedding_lookup(ids, splits, combiners=["sum", "mean"])
+    np.testing.assert_array_equal(found, as_list)
+
+    @tf.function
+    def traced(ids: tf.Tensor) -> tf.Tensor:
+        return tpu.embedding_lookup(ids, splits, combiners=by_table)
+
+    np.testing.assert_array_equal(traced(ids), found)
+    wrong: tuple[dict[str, Combiner], ...] = (
+        {},
+        {"films": "mean"},
+        {**by_table, "towns": "sum"},
+    )
+    for combiners in wrong:
+        with pytest.raises(OpAttrError, match="for each table: 'people', 'films', not"):
+            tpu.embedding_lookup(ids, splits, combiners=combiners)
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+def test_packed_lookup_of_values_that_are_not_packed_says_how(traced: bool) -> None:
+    program()
+    look_up: Any = tpu.embedding_lookup
+    if traced:
+        look_up = tf.function(look_up, autograph=False)
+    bags = tf.ragged.constant([[0], [1, 2], []])
+    with pytest.raises(OpInputError, match=r"ids must.*pass ids\.values as ids"):
+        look_up(bags)
+    with pytest.raises(OpInputError, match=r"not a SparseTensor.*from_sparse\(ids\)"):
+        look_up(bags.to_sparse())
+    with pytest.raises(OpInputError, match=r"not a dict.*in the order of their names"):
+        look_up({"seen": bags, "liked": bags, "friends": bags})
+    with pytest.raises(OpInputError, match="weights must be a tensor of rank 1"):
+        look_up(bags.values, bags.row_splits, tf.cast(bags, tf.float32))
+    with pytest.raises(OpAttrError, match="by the names of tables, or a list, not 'm"):
+        look_up(bags.values, bags.row_splits, combiners="mean")
+    found = look_up(bags.values, bags.row_splits)
+    np.testing.assert_array_equal(found[0, :3], PEOPLE[0])

@@ -9,6 +9,7 @@ import tensorflow as tf
 from opwright_runtime import native
 from opwright_runtime._internals import TPUEmbeddingConfiguration
 from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_table
+from opwright_runtime.embedding.steps import NOT_CONFIGURED
 
 
 class LiveTable(NamedTuple):
@@ -45,10 +46,7 @@ def table(name: str) -> LiveTable:
     config = TPUEmbeddingConfiguration.FromString(native.embedding_configuration())
     descriptors = list(config.table_descriptor)
     if not descriptors:
-        raise RuntimeError(
-            "table: no embeddings are configured; build a TPUEmbedding, or run "
-            "ConfigureTPUEmbedding"
-        )
+        raise RuntimeError(f"table: {NOT_CONFIGURED}")
     names = [descriptor.name for descriptor in descriptors]
     if name not in names:
         there = ", ".join(map(repr, names))

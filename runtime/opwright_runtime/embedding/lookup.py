@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
+import tensorflow as tf
 
-from opwright_runtime import native
+from opwright_runtime import errors, native
 from opwright_runtime._internals import (
     EAGER,
+    TPUEmbeddingConfiguration,
     context,
     contexts,
     graphs,
@@ -18,6 +21,8 @@ from opwright_runtime._internals import (
     ops,
     pywrap_tfe,
 )
+from opwright_runtime.embedding.steps import NOT_CONFIGURED
+from opwright_runtime.errors import OpAttrError, OpInputError, bad_argument
 
 if TYPE_CHECKING:
     from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
@@ -44,7 +49,7 @@ def embedding_lookup(
     row_splits: Integers | None = None,
     weights: Operand[TFloat32] | None = None,
     *,
-    combiners: Sequence[Combiner] = (),
+    combiners: Sequence[Combiner] | Mapping[str, Combiner] = (),
 ) -> Output[TFloat32]:
     """The embeddings of samples, in the tables as they are now.
 
@@ -61,10 +66,14 @@ def embedding_lookup(
         row_splits: int32 or int64, [features * samples + 1], from 0 to the number of
             ids, not descending. None: one id a bag.
         weights: float32, [ids], by which rows are multiplied. None: ones.
-        combiners: how the rows of a bag are combined, for each table in the order of
-            the configuration: their sum, their mean over the weights, or the sum
-            divided by the root of the sum of squared weights. An empty bag gives zeros.
-            If empty, all tables use sums.
+        combiners: how the rows of a bag are combined: their sum, their mean over the
+            weights, or the sum divided by the root of the sum of squared weights. An
+            empty bag gives zeros. A dict has one combiner for each table, by the
+            table's name. In a function, it needs tables that exist when the function is
+            traced. A list has one for each table in the order of the configuration.
+            `TPUEmbedding` sorts a dict of features by name, and orders the tables by
+            the first feature of each. Without combiners, all tables use sums: the
+            combiner of a `TableConfig` has no effect on this function.
 
     Returns:
         [samples, columns], float32: the features side by side, each as wide as its
@@ -76,9 +85,13 @@ def embedding_lookup(
         FailedPreconditionError: no embeddings are configured.
         InvalidArgumentError: ids that are not rows of their table, invalid row splits,
             weights that are not finite, or sizes that do not fit each other.
+        OpInputError: ids, row splits or weights that are ragged, sparse or a dict.
+        OpAttrError: combiners that are text, or a dict that does not fit the tables.
         NotImplementedError: the call is in a function with `jit_compile=True`.
         UnimplementedError: the tables are on a GPU, or are shared by several hosts.
     """
+    if isinstance(combiners, Mapping):
+        combiners = _in_order_of_tables(combiners)
     if contexts[EAGER] and not graphs.stack:
         try:
             at_once = _find_at_once(ids, row_splits, weights, combiners)
@@ -94,13 +107,92 @@ def embedding_lookup(
             "cannot reach the tables. Look up outside of it, and hand the embeddings "
             "to the function that XLA compiles; or leave jit_compile away."
         )
+    _check_kinds(ids, row_splits, weights, combiners)
     if row_splits is None:
         row_splits = _NO_SPLITS
     if weights is None:
         weights = _NO_WEIGHTS
     lookup = native.ops().opwright_embedding_lookup
-    found: Output[TFloat32] = lookup(ids, row_splits, weights, combiners)
+    try:
+        found: Output[TFloat32] = lookup(ids, row_splits, weights, combiners)
+    except tf.errors.FailedPreconditionError as error:
+        if "no embeddings are configured" in error.message:
+            raise _not_configured() from error
+        raise
     return found
+
+
+def _in_order_of_tables(combiners: Mapping[str, Combiner]) -> list[Combiner]:
+    """The combiners of all tables, in the order of the configuration."""
+    tables = _names_of_tables(native.embedding_configuration())
+    if not tables:
+        raise _not_configured()
+    if set(tables) != set(combiners):
+        allowed = (
+            f"a dict with one combiner for each table: {', '.join(map(repr, tables))}"
+        )
+        raise bad_argument(
+            OpAttrError, "embedding_lookup", "combiners", dict(combiners), allowed
+        )
+    return [combiners[name] for name in tables]
+
+
+@functools.lru_cache(maxsize=1)
+def _names_of_tables(configuration: bytes) -> tuple[str, ...]:
+    message = TPUEmbeddingConfiguration.FromString(configuration)
+    return tuple(descriptor.name for descriptor in message.table_descriptor)
+
+
+def _not_configured() -> tf.errors.FailedPreconditionError:
+    text = f"embedding_lookup: {NOT_CONFIGURED}"
+    return tf.errors.FailedPreconditionError(None, None, text)
+
+
+def _check_kinds(
+    ids: object, row_splits: object, weights: object, combiners: object
+) -> None:
+    """Refuses values that are not packed, with an error that says how to pack them."""
+    for argument, given in (
+        ("ids", ids),
+        ("row_splits", row_splits),
+        ("weights", weights),
+    ):
+        remedy = _how_to_pack(given)
+        if remedy:
+            allowed = "a tensor of rank 1"
+            kind = type(given).__name__
+            raise errors.make(
+                OpInputError,
+                "embedding_lookup",
+                f"embedding_lookup: {argument} must be {allowed}, not a {kind}. "
+                f"{remedy}",
+                argument=argument,
+                given=given,
+                allowed=allowed,
+            )
+    if isinstance(combiners, str):
+        allowed = "a dict of combiners by the names of tables, or a list"
+        raise bad_argument(
+            OpAttrError, "embedding_lookup", "combiners", combiners, allowed
+        )
+
+
+def _how_to_pack(given: object) -> str:
+    """Text that says how to pack such a value; empty for any other value."""
+    ragged = (
+        "Of a RaggedTensor, pass ids.values as ids and ids.row_splits as row_splits. "
+        "Weights are the values of a RaggedTensor with the same row splits."
+    )
+    if isinstance(given, tf.RaggedTensor):
+        return ragged
+    if isinstance(given, tf.SparseTensor):
+        return f"Convert it with tf.RaggedTensor.from_sparse(ids). {ragged}"
+    if isinstance(given, Mapping):
+        return (
+            "Concatenate the features in the order of their names: "
+            f"tf.concat([ids[name] for name in sorted(ids)], 0). {ragged}"
+        )
+    return ""
 
 
 def _find_at_once(

@@ -11,6 +11,10 @@ from opwright_runtime import native
 
 T = TypeVar("T")
 
+NOT_CONFIGURED = (
+    "no embeddings are configured; build a TPUEmbedding, or run ConfigureTPUEmbedding"
+)
+
 _thread = threading.local()
 
 
@@ -142,8 +146,5 @@ def _steps() -> list[object]:
 
 def _of_the_system(count: int) -> int:
     if count < 0:
-        raise RuntimeError(
-            "no embeddings are configured; make a TPUEmbedding, or run "
-            "ConfigureTPUEmbedding"
-        )
+        raise RuntimeError(NOT_CONFIGURED)
     return count
