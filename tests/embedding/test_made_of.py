@@ -278,6 +278,27 @@ def test_enqueue_smaller_last_batch_names_feature_and_remedy() -> None:
     assert made.look_up(tf.constant([1, 2, 3, 4])).shape == [4, 4]
 
 
+def test_enqueue_larger_batch_names_distributed_data_and_build() -> None:
+    made = Made()
+    made.look_up(tf.constant([1, 2]))
+    with pytest.raises(ValueError, match=r"feature seen.*batch is larger") as error:
+        made.look_up(tf.constant([1, 2, 3, 4]))
+    assert "distributed data set" in str(error.value)
+    assert "call build(size) before the first step" in str(error.value)
+    assert "drop_remainder" not in str(error.value)
+
+
+def test_apply_gradients_eagerly_without_a_batch_says_to_make_a_function() -> None:
+    made = Made()
+    made.look_up(tf.constant([1, 2]))
+    with pytest.raises(
+        opwright.OpModeError, match=r"into one step, which is a tf\.function"
+    ) as error:
+        made.tables.apply_gradients({"seen": tf.ones([2, 4])})
+    assert isinstance(error.value, tf.errors.FailedPreconditionError)
+    assert "no step of core 0 awaits gradients" in str(error.value.__cause__)
+
+
 def test_embedding_lookup_in_a_compiled_function_says_what_to_do() -> None:
     made = Made()
     made.tables.build({"seen": tf.TensorShape([2])})

@@ -23,7 +23,7 @@ from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.steps import queued_batches
 from opwright_runtime.embedding.tpu_system import TPUSystem
-from opwright_runtime.errors import OpInputError, bad_argument
+from opwright_runtime.errors import OpInputError, OpModeError, bad_argument
 
 #: For how many seconds an eager dequeue waits for the batch of another thread.
 EAGER_TIMEOUT = 10.0
@@ -97,11 +97,34 @@ def _check_output_shapes(
     except ValueError as error:
         if "Inconsistent shape" not in str(error):
             raise
+        if _has_larger_batch(self._output_shapes, incoming_output_shapes):
+            remedy = (
+                "This batch is larger. With several cores, enqueue batches of a "
+                "distributed data set, which divides them among the cores. Otherwise "
+                "call build(size) before the first step, with the size of all batches."
+            )
+        else:
+            remedy = (
+                "Where the last batch of the data is smaller, leave it out: "
+                "dataset.batch(size, drop_remainder=True); or fill it with samples "
+                "without ids, whose loss has the weight 0."
+            )
         raise ValueError(
             f"{error}. A feature has one shape in all steps, that of one core's batch. "
-            "Where the last batch of the data is smaller, leave it out: "
-            "dataset.batch(size, drop_remainder=True)."
+            f"{remedy}"
         ) from error
+
+
+def _has_larger_batch(stored: Any, incoming: Any) -> bool:
+    """Whether a feature's batch is larger than in the steps before."""
+    pairs = zip(map(_batch_size, stored), map(_batch_size, incoming), strict=True)
+    return any(old and new and new > old for old, new in pairs)
+
+
+def _batch_size(shape: tf.TensorShape) -> int | None:
+    """The first dimension of a feature's output; None if it is not known."""
+    size: int | None = shape[0] if shape.rank else None
+    return size
 
 
 def _raise_error_for_incorrect_control_flow_context(
@@ -166,7 +189,20 @@ def apply_gradients(
     self: TPUEmbedding, original: Method, gradients: Any, name: str | None = None
 ) -> None:
     _need_replica(self, "apply_gradients", name)
-    original(gradients, name)
+    try:
+        original(gradients, name)
+    except tf.errors.FailedPreconditionError as error:
+        if "awaits gradients" not in error.message:
+            raise
+        raise errors.make(
+            OpModeError,
+            "TPUEmbedding.apply_gradients",
+            "TPUEmbedding.apply_gradients was called eagerly, and no batch awaits "
+            "gradients. Enqueue a batch for training and dequeue it first; or put "
+            "enqueue, dequeue and apply_gradients into one step, which is a "
+            "tf.function.",
+            cause=error,
+        ) from error
 
 
 def _need_batch(self: TPUEmbedding) -> None:
