@@ -119,7 +119,7 @@ class RaggedTensorToTensor(TensorOp[T]):
         "memory(T, contents(shape))",
         'row_partition_types[-1] == "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]',
         'row_partition_types[-1] != "VALUE_ROWIDS" or elements(row_partition_tensors[-1]) <= shape(values)[0]',
-        'num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1',
+        'num_row_partition_tensors < 2 or len(row_partition_types) < 2 or row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1',
     )
     SHAPES = {
         "shape": "either((), (len(rest) + 2,) if num_row_partition_tensors == 1 else (r,))",
@@ -195,9 +195,10 @@ class RaggedTensorToTensor(TensorOp[T]):
                 or last(row_partition_tensors[-1]) <= shape(values)[0]`,
                 `row_partition_types[-1] != "VALUE_ROWIDS" or
                 elements(row_partition_tensors[-1]) <= shape(values)[0]`,
-                `num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS"
-                or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0])
-                + 1`.
+                `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
+                row_partition_types[1] != "ROW_SPLITS" or
+                elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) +
+                1`.
 
         Example:
             >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -301,9 +302,12 @@ def _holds(
                     )
                 )
                 < 2
+                or len(row_partition_types) < 2
                 or row_partition_types[1] != "ROW_SPLITS"
-                or elements_of(_tensors_of_row_partition_tensors[1])
-                <= last_of(_tensors_of_row_partition_tensors[0]) + 1
+                or (
+                    elements_of(_tensors_of_row_partition_tensors[1])
+                    <= last_of(_tensors_of_row_partition_tensors[0]) + 1
+                )
             )
         )
     except Exception:
@@ -367,8 +371,9 @@ def ragged_tensor_to_tensor(
             last(row_partition_tensors[-1]) <= shape(values)[0]`,
             `row_partition_types[-1] != "VALUE_ROWIDS" or
             elements(row_partition_tensors[-1]) <= shape(values)[0]`,
-            `num_row_partition_tensors < 2 or row_partition_types[1] != "ROW_SPLITS" or
-            elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1`.
+            `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
+            row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1])
+            <= last(row_partition_tensors[0]) + 1`.
 
     Example:
         >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
