@@ -7,8 +7,9 @@ into `runs_on.json`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -33,27 +34,55 @@ class RunsOn:
         op: its OP_NAME.
         reasons: for each of `TARGETS`: None if it compiles, or why it does not.
         tried_with: the versions of TensorFlow and libtpu.
+        xla_dtypes: by type attr the dtypes of XLA's kernels, for `refused_dtypes`.
+            Only an op's class fills it in.
     """
 
     op: str
     reasons: Mapping[str, str | None]
     tried_with: Mapping[str, str]
+    xla_dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def compiles(self) -> tuple[str, ...]:
         """The targets for which it compiles."""
         return tuple(name for name, why in self.reasons.items() if why is None)
 
+    @property
+    def refused_dtypes(self) -> Mapping[str, str]:
+        """The example's dtypes that XLA's kernels lack, by type attr."""
+        return dict(_refused(self.reasons["XLA"]))
+
+    def _words(self, why: str | None) -> str:
+        if why is None:
+            return "compiles"
+        if not (refused := _refused(why)):
+            return why
+        example = ", ".join(f"{attr}={dtype}" for attr, dtype in refused)
+        served = ", ".join(
+            f"{attr} = {', '.join(self.xla_dtypes[attr])}"
+            for attr, _ in refused
+            if attr in self.xla_dtypes
+        )
+        rest = f"XLA has kernels for {served}" if served else "XLA has no kernel for it"
+        return f"the example has {example}; {rest}; check_tpu tries other dtypes"
+
     def __repr__(self) -> str:
         by_reason: dict[str | None, list[str]] = {}
         for name, why in self.reasons.items():
             by_reason.setdefault(why, []).append(name)
         rows = [
-            f"{', '.join(names)}: {'compiles' if why is None else why}"
+            f"{', '.join(names)}: {self._words(why)}"
             for why, names in by_reason.items()
         ]
         versions = ", ".join(f"{name} {own}" for name, own in self.tried_with.items())
         return "\n".join([f"{self.op}, tried with {versions}", *rows])
+
+
+def _refused(why: str | None) -> list[tuple[str, str]]:
+    """Type attrs and dtypes in a reason like "XLA has no kernel for T=string"."""
+    text = (why or "").partition("XLA has no kernel for ")[2]
+    return re.findall(r"(\w+)=(\w+)", text)
 
 
 def is_known(op_name: str) -> bool:

@@ -42,6 +42,16 @@ def test_runs_on_compiles_and_reasons_match_the_table() -> None:
     assert queue.reasons["v5e"] == "XLA has no kernel for it"
 
 
+def test_runs_on_example_of_a_refused_dtype_lists_the_dtypes_of_xla() -> None:
+    found = opwright.op_class("Unique").runs_on()
+    assert found.refused_dtypes == {"T": "string"}
+    assert "int32" in found.xla_dtypes["T"] and "string" not in found.xla_dtypes["T"]
+    text = repr(found)
+    assert "the example has T=string; XLA has kernels for T = float32, float64" in text
+    assert text.endswith("check_tpu tries other dtypes")
+    assert not MatMul.runs_on().refused_dtypes
+
+
 @pytest.mark.rotating(part=9)
 def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
     """The ops are one that compiles, one that XLA refuses, and one without a trial."""

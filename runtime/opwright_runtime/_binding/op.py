@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import tensorflow as tf
@@ -119,7 +120,17 @@ class Op:
         """Whether the op's example compiles with XLA, and for which TPUs."""
         from opwright_runtime.runs_on import runs_on
 
-        return runs_on(cls.OP_NAME)
+        found = runs_on(cls.OP_NAME)
+        if not found.refused_dtypes:
+            return found
+        rows = [row.dtypes for row in cls.kernels() if row.device == "XLA"]
+        served = {
+            attr: tuple(
+                dict.fromkeys(one.name for row in rows for one in row.get(attr, ()))
+            )
+            for attr in found.refused_dtypes
+        }
+        return replace(found, xla_dtypes=served)
 
     @classmethod
     def tensorflow_doc(cls) -> str | None:
