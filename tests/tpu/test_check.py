@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from opwright import check_tpu
-from opwright_runtime.tpu_check import Report, TpuCheckError, compiler
+from opwright_runtime.tpu_check import Compilation, Report, TpuCheckError, compiler
 from tpu.support.programs import dense, spell
 
 FLOAT = tf.TensorSpec([8, 4], tf.float32)
@@ -228,3 +228,19 @@ def test_check_tpu_compiler_timeout_stops_the_compiler() -> None:
     (stopped,) = report.compilations
     assert stopped.error == "libtpu was not done after 0.05 s; stopped"
     assert stopped.seconds < 5
+    assert stopped.timed_out and not report.compiles and not report.refused
+    assert str(report).startswith("dense not known for v5e (timed out)\n")
+    assert report.as_dict()["compilations"][0]["timed_out"]
+
+
+def test_report_headline_tells_refusals_from_timeouts() -> None:
+    compiled = Compilation("v5e", 1.0)
+    late = Compilation("v5p", 1.0, "stopped", timed_out=True)
+    refused = Compilation("v6e", 1.0, "too large")
+    mixed = Report("f", (), compilations=(compiled, late))
+    assert str(mixed).startswith("f compiles for v5e; not known for v5p (timed out)\n")
+    assert not mixed.refused
+    worse = Report("f", (), compilations=(compiled, late, refused))
+    assert worse.refused and str(worse).startswith(
+        "f does not compile for v6e; not known for v5p (timed out)\n"
+    )

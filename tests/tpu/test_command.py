@@ -133,6 +133,16 @@ def test_tpu_check_command_wrong_names_are_found_before_tracing(
     assert "its inputs are: x, w" in capsys.readouterr().err
 
 
+def test_tpu_check_command_timeout_returns_3(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    inputs = ["--input", "x=8,4", "--input", "w=4,2"]
+    program = f"{PROGRAMS}:dense"
+    late = ["--timeout", "0.05", "--chip", "v5e"]
+    assert cli.main([program, *inputs, *late]) == 3
+    assert "dense not known for v5e (timed out)" in capsys.readouterr().out
+
+
 def test_tpu_check_command_wrong_names_are_found_before_the_model_is_loaded(
     saved: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

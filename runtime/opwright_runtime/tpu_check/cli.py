@@ -36,7 +36,8 @@ typical runs:
   opwright-tpu-check train.py:step --input x=128,784 --input y=128:int64
   opwright-tpu-check exported_model --chip v6e --json
 
-exit status: 0 it compiles for every chip, 1 it does not, 2 a wrong call
+exit status: 0 it compiles for every chip, 1 it does not compile for some chip,
+2 a wrong call, 3 not known for some chip, because libtpu timed out
 """
 
 _INPUT = re.compile(r"((?P<name>\w[\w./-]*)=)?(?P<shape>[\d,]*)(:(?P<dtype>\w+))?")
@@ -47,7 +48,10 @@ _EXAMPLE_SIZE = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Checks one program; returns 0 if it compiles, 1 if not, 2 for a wrong call."""
+    """Checks one program; returns the exit status.
+
+    0 if it compiles, 1 if not, 2 for a wrong call, 3 if libtpu timed out.
+    """
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
@@ -68,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted")
         return 130
     _print(report, as_json=options.json)
-    return 0 if report.compiles else 1
+    if report.refused:
+        return 1
+    return 0 if report.compiles else 3
 
 
 def _parser() -> argparse.ArgumentParser:

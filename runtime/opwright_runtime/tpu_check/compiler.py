@@ -93,12 +93,13 @@ class _Worker:
         if not answers.poll(timeout * 1000):
             self.end()
             error = f"libtpu was not done after {timeout:g} s; stopped"
-        elif (line := self._process.stdout.readline()).endswith(b"\n"):
+            seconds = time.monotonic() - start
+            return Compilation(chip, seconds, error, timed_out=True)
+        if (line := self._process.stdout.readline()).endswith(b"\n"):
             return Compilation(chip, **json.loads(line))
-        else:
-            error = _last_words(
-                self._process.wait(), self._stderr.read_text("utf-8", "replace")
-            )
+        error = _last_words(
+            self._process.wait(), self._stderr.read_text("utf-8", "replace")
+        )
         return Compilation(chip, time.monotonic() - start, error)
 
     def ended(self) -> bool:

@@ -119,6 +119,8 @@ class Compilation:
         chip: one of `CHIPS`.
         seconds: duration of the compilation.
         error: libtpu's error; None if it compiles.
+        timed_out: whether libtpu was stopped at the timeout. Then it is not known
+            whether the program compiles.
         argument_bytes: size of the arguments, including variables, in the TPU's layout.
         output_bytes: size of the outputs, including new values of variables.
         alias_bytes: size of the outputs that overwrite arguments: variables that are
@@ -139,9 +141,11 @@ class Compilation:
     code_bytes: int | None = None
     flops: float | None = None
     bytes_accessed: float | None = None
+    timed_out: bool = False
 
     @property
     def compiles(self) -> bool:
+        """Whether libtpu compiled it; False also if it timed out."""
         return self.error is None
 
 
@@ -158,6 +162,13 @@ class Findings:
     def compiles(self) -> bool:
         """Whether the program compiles for every requested chip."""
         return not self.blockers and all(each.compiles for each in self.compilations)
+
+    @property
+    def refused(self) -> bool:
+        """Whether XLA or libtpu refuses it for a chip; a timeout is no refusal."""
+        return bool(self.blockers) or any(
+            not each.compiles and not each.timed_out for each in self.compilations
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The report in plain values, as `--json` prints it."""

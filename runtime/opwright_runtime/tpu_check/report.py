@@ -15,6 +15,9 @@ class Report(Findings):
         program: the name of the program that was checked.
         arguments: the arguments of the compiled program, in its order, with captured
             variables.
+        compiles: whether the program compiles for every requested chip.
+        refused: whether XLA or libtpu refuses it for a chip. After a timeout, both this
+            and `compiles` may be False.
         blockers: the parts that XLA cannot compile for any chip.
         compilations: one for each chip, if there are no blockers.
     """

@@ -38,15 +38,7 @@ def render(report: Findings) -> RenderableType:
 
 
 def _parts(report: Findings) -> Iterator[RenderableType]:
-    refused = [each.chip for each in report.compilations if not each.compiles]
-    if report.blockers:
-        verdict, style = "does not compile for TPU", "red"
-    elif refused:
-        verdict, style = f"does not compile for {_and(refused)}", "red"
-    else:
-        chips = [each.chip for each in report.compilations]
-        verdict, style = f"compiles for {_and(chips)}", "green"
-    yield Text.assemble((report.program, "bold"), " ", (verdict, style))
+    yield Text.assemble((report.program, "bold"), " ", _verdict(report))
 
     if report.arguments:
         yield ""
@@ -62,6 +54,25 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
         if each.error is not None:
             yield ""
             yield Text.assemble((each.chip, "bold"), ": ", each.error.strip())
+
+
+def _verdict(report: Findings) -> tuple[str, str]:
+    """The headline after the program's name, and its style."""
+    if report.blockers:
+        return "does not compile for TPU", "red"
+    rows = report.compilations
+    late = [each.chip for each in rows if each.timed_out]
+    compiled = [each.chip for each in rows if each.compiles]
+    refused = [each.chip for each in rows if not each.compiles and not each.timed_out]
+    parts = []
+    if refused:
+        parts.append(f"does not compile for {_and(refused)}")
+    elif compiled:
+        parts.append(f"compiles for {_and(compiled)}")
+    if late:
+        parts.append(f"not known for {_and(late)} (timed out)")
+    style = "red" if refused else "yellow" if late else "green"
+    return "; ".join(parts), style
 
 
 def _arguments(report: Findings) -> Table:
