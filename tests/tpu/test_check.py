@@ -12,7 +12,13 @@ import pytest
 import tensorflow as tf
 
 from opwright import check_tpu
-from opwright_runtime.tpu_check import Compilation, Report, TpuCheckError, compiler
+from opwright_runtime.tpu_check import (
+    Compilation,
+    Report,
+    TpuCheckError,
+    compiler,
+    lowering,
+)
 from tpu.support.programs import dense, spell
 
 FLOAT = tf.TensorSpec([8, 4], tf.float32)
@@ -152,6 +158,27 @@ def test_check_tpu_unsupported_dtype_and_table_are_blockers() -> None:
     assert report.blockers[1].reason == "XLA has no kernel for T=string"
 
 
+def test_check_tpu_unique_with_counts_compiles_as_unique_and_segment_sum() -> None:
+    def counts(ids: tf.Tensor) -> Any:
+        found = tf.unique(ids)
+        return tf.math.unsorted_segment_sum(tf.ones_like(ids), found.idx, 64)
+
+    def refused(ids: tf.Tensor) -> Any:
+        return tf.unique_with_counts(ids).count
+
+    ids = tf.TensorSpec([64], tf.int32)
+    assert check_tpu(counts, ids, chips="v5e").compiles
+    assert check_tpu(refused, ids).blockers[0].op == "UniqueWithCounts"
+
+
+def test_check_tpu_print_is_a_blocker() -> None:
+    def printed(x: tf.Tensor) -> tf.Tensor:
+        tf.print(x)
+        return x
+
+    assert "PrintV2" in [each.op for each in check_tpu(printed, FLOAT).blockers]
+
+
 def test_check_tpu_program_larger_than_hbm_does_not_compile() -> None:
     report = check_tpu(
         tf.linalg.matrix_transpose, tf.TensorSpec([2**17, 2**16]), chips=ONE
@@ -181,7 +208,9 @@ def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:
         ({"chips": ["v9"]}, "chips must be of v4, v5e, v5p, v6e, not 'v9'"),
         ({"chips": []}, "not none"),
         ({"signature": "serve"}, "only a SavedModel has signatures"),
-        ({"extra": 1}, "dense: got an unexpected .*extra'; its inputs are: x, w"),
+        ({"chips": "v9"}, "not 'v9'"),
+        ({"extra": 1}, "dense has no input 'extra'; there are: x, w$"),
+        ({"chip": "v5e"}, "no input 'chip'.* Did you mean check_tpu's argument chips"),
     ],
 )
 def test_check_tpu_bad_arguments_are_refused(
@@ -189,6 +218,36 @@ def test_check_tpu_bad_arguments_are_refused(
 ) -> None:
     with pytest.raises(TpuCheckError, match=message):
         check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), **wrong)
+
+
+@pytest.mark.parametrize("shape", [[64], (None, 4), tf.TensorShape([3])])
+def test_check_tpu_shape_for_a_function_names_tensor_spec(shape: Any) -> None:
+    with pytest.raises(TpuCheckError, match=r"for a function give tf\.TensorSpec\(\["):
+        check_tpu(tf.nn.relu, shape, chips=ONE)
+
+
+def test_check_tpu_python_values_alone_are_lowered() -> None:
+    def zeros(count: int) -> tf.Tensor:
+        return tf.zeros([count])
+
+    assert isinstance(lowering.lower(lowering.from_function(zeros, (3,), {})), bytes)
+
+
+def test_check_tpu_called_function_without_arguments_hides_no_blocker() -> None:
+    @tf.function
+    def one() -> tf.Tensor:
+        return tf.ones([])
+
+    def spelled(x: tf.Tensor) -> tf.Tensor:
+        return tf.strings.length(tf.strings.as_string(x + one()))
+
+    report = check_tpu(spelled, FLOAT, chips=ONE)
+    assert [each.op for each in report.blockers] == ["AsString", "StringLength"]
+
+
+def test_check_tpu_missing_keras_file_says_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(TpuCheckError, match=r"nosuch\.keras: no such file$"):
+        check_tpu(tmp_path / "nosuch.keras", chips=ONE)
 
 
 def test_check_tpu_without_libtpu_names_the_install_command(

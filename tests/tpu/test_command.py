@@ -126,11 +126,38 @@ def test_tpu_check_command_wrong_names_are_found_before_tracing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main([f"{PROGRAMS}:dense", "--input", "x=8,4"]) == 2
-    assert "missing a required argument: 'w'; its inputs are: x, w" in (
-        capsys.readouterr().err
+    assert (
+        "dense: missing 'w'; its inputs are: x, w; give --input w=DIMS[:DTYPE]"
+        in capsys.readouterr().err
     )
     assert cli.main([f"{PROGRAMS}:dense", "--input", "z=8,4"]) == 2
-    assert "its inputs are: x, w" in capsys.readouterr().err
+    assert "dense has no input 'z'; there are: x, w" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--input", "x=8:int17"], "'x=8:int17': no dtype 'int17'; did you mean int16"),
+        (["--input", "8:q"], "no dtype 'q'; one of bool, bfloat16"),
+        (
+            ["--chip", "v5e,v6e"],
+            "no chip 'v5e,v6e': give one of v4, v5e, v5p, v6e",
+        ),
+    ],
+)
+def test_tpu_check_command_wrong_option_is_refused_before_a_program_is_read(
+    option: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["nosuch", *option])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_tpu_check_command_dtypes_are_dtypes_of_tensorflow() -> None:
+    assert all(tf.as_dtype(name) for name in cli.DTYPES)
+    aliases = {"half", "float", "double"}
+    assert {tf.as_dtype(name).name for name in cli.DTYPES} == {*cli.DTYPES} - aliases
 
 
 def test_tpu_check_command_timeout_returns_3(
@@ -156,7 +183,11 @@ def test_tpu_check_command_wrong_names_are_found_before_the_model_is_loaded(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nosuch", "no such file or folder"), ("a.h5", "model.export(folder)")],
+    [
+        ("nosuch", "no such file or folder"),
+        ("missing.py:step", "missing.py: no such file"),
+        ("a.h5", "model.export(folder)"),
+    ],
 )
 def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
     name: str, message: str, tmp_path: Path
@@ -192,7 +223,6 @@ def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
             ["--signature", "score", "--input", "x=8,5"],
             "input 'x' is float32 of shape (None, 4), not float32 of shape (8, 5)",
         ),
-        (["--signature", "score", "--input", "x=8,4:floot"], "no dtype 'floot'"),
     ],
 )
 def test_tpu_check_command_bad_arguments_return_2(

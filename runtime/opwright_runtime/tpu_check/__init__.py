@@ -44,7 +44,7 @@ DEFAULT_TIMEOUT = 300.0
 def check_tpu(
     program: Callable[..., Any] | str | os.PathLike[str],
     *args: Any,
-    chips: Sequence[str] = DEFAULT_CHIPS,
+    chips: str | Sequence[str] = DEFAULT_CHIPS,
     signature: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     notify: Callable[[str], None] | None = None,
@@ -62,7 +62,7 @@ def check_tpu(
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
             objects. Only their shapes and dtypes matter, and the values of plain Python
             arguments. For a model with one input, its shape or `tf.TensorSpec`.
-        chips: the TPUs for which to compile: keys of `CHIPS`.
+        chips: the TPUs for which to compile: keys of `CHIPS`, or one of them.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
         timeout: how many seconds libtpu may take for each chip.
@@ -76,6 +76,7 @@ def check_tpu(
     """
     from opwright_runtime.tpu_check import compiler, lowering
 
+    chips = (chips,) if isinstance(chips, str) else tuple(chips)
     compiler.require(chips)
     say = notify or (lambda step: None)
     traced = _trace(program, args, signature, kwargs, say)

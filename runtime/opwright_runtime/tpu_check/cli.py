@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
 import os
@@ -23,7 +24,7 @@ from opwright_runtime.tpu_check import (
     check_tpu,
     compiler,
 )
-from opwright_runtime.tpu_check.findings import no_saved_model
+from opwright_runtime.tpu_check.findings import MissingInputError, no_saved_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +43,35 @@ exit status: 0 it compiles for every chip, 1 it does not compile for some chip,
 
 _INPUT = re.compile(r"((?P<name>\w[\w./-]*)=)?(?P<shape>[\d,]*)(:(?P<dtype>\w+))?")
 
+#: The dtypes that the option may name. TensorFlow, which has the list, loads slowly.
+DTYPES = (
+    "bool",
+    "bfloat16",
+    "float16",
+    "half",
+    "float32",
+    "float",
+    "float64",
+    "double",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "int4",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint4",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
+    "string",
+)
 
 #: Of an open dimension, in the option that an error proposes.
 _EXAMPLE_SIZE = 8
@@ -65,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OpenShapeError as error:
         _say(f"{error.reason}: give {_options(error)}")
         return 2
+    except MissingInputError as error:
+        wanted = " ".join(f"--input {name}=DIMS[:DTYPE]" for name in error.names)
+        _say(f"{error}; give {wanted} (DTYPE is float32 by default)")
+        return 2
     except TpuCheckError as error:
         _say(str(error))
         return 2
@@ -81,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="opwright-tpu-check",
         description=(
-            "Compiles a SavedModel or a function for TPUs, on a machine without one,"
+            "Compiles a model or a function for TPUs, on a machine without one,"
             " and prints whether that works, what stops it, memory and FLOPs."
         ),
         epilog=_EPILOG,
@@ -114,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--chip",
         action="append",
-        choices=list(CHIPS),
+        type=_chip,
+        metavar=f"{{{','.join(CHIPS)}}}",
         help=f"compile for this one; repeatable (default: {', '.join(DEFAULT_CHIPS)})",
     )
     parser.add_argument(
@@ -128,6 +163,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _chip(text: str) -> str:
+    if text not in CHIPS:
+        raise argparse.ArgumentTypeError(
+            f"no chip {text!r}: give one of {', '.join(CHIPS)}, and repeat the option"
+            " for more"
+        )
+    return text
+
+
 _Input = tuple[str | None, tuple[int, ...], str | None]
 
 
@@ -138,7 +182,12 @@ def _input(text: str) -> _Input:
             f"{text!r} is not NAME=DIMS[:DTYPE], such as x=8,128 or x=8:int64"
         )
     shape = tuple(int(size) for size in match["shape"].split(",") if size)
-    return match["name"], shape, match["dtype"]
+    dtype = match["dtype"]
+    if dtype is not None and dtype not in DTYPES:
+        meant = difflib.get_close_matches(dtype, DTYPES, n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"one of {', '.join(DTYPES)}"
+        raise argparse.ArgumentTypeError(f"{text!r}: no dtype {dtype!r}; {hint}")
+    return match["name"], shape, dtype
 
 
 def _options(error: OpenShapeError) -> str:
@@ -177,6 +226,9 @@ def _path(target: str) -> Path | None:
     """The path of a model; None if a function is named."""
     path = Path(target)
     if ":" in target and not path.exists():
+        file = target.rpartition(":")[0]
+        if file.endswith(".py") and not Path(file).exists():
+            raise TpuCheckError(f"{file}: no such file")
         return None
     if not path.exists():
         raise TpuCheckError(f"{target}: no such file or folder")
@@ -222,11 +274,7 @@ def _inputs(
     for name, shape, dtype in given:
         example: Any = shape
         if dtype is not None or not has_dtypes:
-            try:
-                example = tf.TensorSpec(shape, dtype or "float32", name)
-            except TypeError:
-                shown = "x" if name is None else name
-                raise TpuCheckError(f"input {shown!r}: no dtype {dtype!r}") from None
+            example = tf.TensorSpec(shape, dtype or "float32", name)
         if name is None:
             args.append(example)
         elif name in kwargs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +42,19 @@ class OpenShapeError(TpuCheckError):
             for name, shape in self.shapes.items()
         )
         return f"{shapes}, and a TPU program takes fixed shapes"
+
+
+class MissingInputError(TpuCheckError):
+    """A function needs more arguments.
+
+    Attributes:
+        names: of the missing arguments.
+    """
+
+    def __init__(self, function: str, names: Sequence[str], known: str) -> None:
+        self.names = tuple(names)
+        missing = " and ".join(map(repr, names))
+        super().__init__(f"{function}: missing {missing}; its inputs are: {known}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ They are compared before the program is loaded or traced, because that takes sec
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from opwright_runtime.tpu_check.findings import (
+    MissingInputError,
     OpenShapeError,
     TpuCheckError,
     no_saved_model,
 )
+
+#: Arguments of `check_tpu` itself, for which a wrong name may stand.
+_OPTIONS = ("chips", "signature", "timeout", "notify")
 
 #: By name the shape and dtype that a program declares.
 Inputs = Mapping[str, tf.TensorSpec]
@@ -99,9 +104,7 @@ def fixed(
         given = {next(iter(inputs)): args[0]}
     unknown = [name for name in given if name not in inputs]
     if unknown:
-        raise TpuCheckError(
-            f"{program} has no input {unknown[0]!r}; there are: {names}"
-        )
+        raise _no_input(program, unknown[0], names)
     specs = {
         name: _compatible(program, spec, given.get(name, spec))
         for name, spec in inputs.items()
@@ -146,8 +149,58 @@ def check_call(
         signature = inspect.signature(called)
     except (TypeError, ValueError):
         return
+    parameters = signature.parameters
+    names = ", ".join(parameters) or "none"
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    unknown = [key for key in kwargs if key not in parameters]
+    if unknown and not takes_any:
+        raise _no_input(name, unknown[0], names)
     try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+        missing = [
+            key
+            for key, one in parameters.items()
+            if key not in given
+            and one.default is one.empty
+            and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        if missing:
+            raise MissingInputError(name, missing, names)
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = ", ".join(signature.parameters) or "none"
         raise TpuCheckError(f"{name}: {error}; its inputs are: {names}") from None
+
+
+def _no_input(program: str, name: str, names: str) -> TpuCheckError:
+    """The error for an unknown name of an input."""
+    meant = difflib.get_close_matches(name, _OPTIONS, n=1)
+    hint = f". Did you mean check_tpu's argument {meant[0]}?" if meant else ""
+    return TpuCheckError(f"{program} has no input {name!r}; there are: {names}{hint}")
+
+
+def check_examples(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises `TpuCheckError` if a shape stands where a function needs an example.
+
+    A list of numbers is a Python value of a function, so it may accompany a tensor.
+    """
+    given = [*args, *kwargs.values()]
+    if any(hasattr(one, "dtype") for one in tf.nest.flatten(given)):
+        return
+    if hint := shape_hint(given):
+        raise TpuCheckError(f"{name}: {hint}")
+
+
+def shape_hint(given: Sequence[Any]) -> str:
+    """What to write in place of the first shape among examples; "" if there is none."""
+    for one in given:
+        if isinstance(one, tf.TensorShape) or (
+            isinstance(one, (list, tuple))
+            and one
+            and all(size is None or type(size) is int for size in one)
+        ):
+            sizes = "..." if tf.TensorShape(one).rank is None else list(one)
+            return (
+                f"{one} is no example of a tensor: for a function give"
+                f" tf.TensorSpec({sizes}, dtype), such as tf.float32"
+            )
+    return ""

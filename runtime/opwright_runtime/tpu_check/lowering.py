@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def from_function(
     """Traces a function for example arguments."""
     name = _name_of(function)
     inputs.check_call(name, function, args, kwargs)
+    inputs.check_examples(name, args, kwargs)
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
     try:
@@ -61,8 +63,14 @@ def from_function(
         exact, _ = function_types.make_canonicalized_monomorphic_type(
             args, kwargs, {}, function.function_type
         )
+        if (args or kwargs) and not exact.flat_inputs:
+            # TensorFlow's compiler takes the Python values for tensors.
+            concrete = tf.function(partial(function, *args, **kwargs))
+            concrete = concrete.get_concrete_function()
     except Exception as error:
-        raise TpuCheckError(f"{name} cannot be traced: {error}") from error
+        hint = inputs.shape_hint([*args, *kwargs.values()])
+        text = f"{name} cannot be traced: {error}"
+        raise TpuCheckError(f"{text}\n{hint}" if hint else text) from error
     return _traced(name, concrete, tuple(exact.flat_inputs), has_sources=True)
 
 
@@ -88,6 +96,8 @@ def from_keras_file(
     path: Path, args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> Traced:
     """Loads a Keras model, and traces it for the given shapes of its inputs."""
+    if not path.exists():
+        raise TpuCheckError(f"{path}: no such file")
     try:
         model = tf.keras.models.load_model(path, compile=False)
     except Exception as error:
@@ -265,21 +275,27 @@ def no_kernel(op: Any) -> str | None:
     if not rows:
         return "XLA has no kernel for it"
     refused = {
-        f"{attr}={_dtype(op, attr).name}": None
+        f"{attr}={dtype.name}": None
         for row in rows
         for attr, allowed in row.dtypes.items()
-        if _dtype(op, attr) not in allowed
+        for dtype in _dtypes(op, attr)
+        if dtype not in allowed
     }
     return f"XLA has no kernel for {', '.join(refused)}"
 
 
 def _fits(op: Any, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
-    return all(_dtype(op, attr) in allowed for attr, allowed in dtypes.items())
+    return all(
+        dtype in allowed
+        for attr, allowed in dtypes.items()
+        for dtype in _dtypes(op, attr)
+    )
 
 
-def _dtype(op: Any, attr: str) -> tf.DType:
+def _dtypes(op: Any, attr: str) -> list[tf.DType]:
+    """The dtypes of a type attr. A list of types may be empty."""
     value = op.get_attr(attr)
-    return tf.as_dtype(value[0] if isinstance(value, list) else value)
+    return list(map(tf.as_dtype, value if isinstance(value, list) else [value]))
 
 
 def sentence(message: str) -> str:
