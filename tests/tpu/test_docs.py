@@ -23,7 +23,7 @@ SCRIPT = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
 
 
 def test_tpu_page_example_prints_the_shown_report() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code, script = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     shown, _ = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "docs/how-to/tpu.md", "exec"), names)
@@ -32,6 +32,8 @@ def test_tpu_page_example_prints_the_shown_report() -> None:
     if not SAME_VERSION:
         shown, printed = shown.partition("chip")[0], printed.partition("chip")[0]
     assert _untimed(printed) == _untimed(shown)
+    exec(compile(script, "docs/how-to/tpu.md", "exec"), names)
+    assert [each.chip for each in names["report"].compilations] == ["v5e"]
 
 
 def _untimed(text: str) -> str:
