@@ -150,6 +150,50 @@ def waits_for(op):
     return {before for each in operations for before in each.control_inputs}
 
 
+@pytest.mark.parametrize("device", ["gpux:0", "/task:x", 3])
+def test_scope_with_device_of_no_device_raises_at_once(device):
+    with pytest.raises(OpInputError) as caught:
+        Scope.current().with_device(device)
+    assert caught.value.argument == "device"
+    assert str(caught.value) == (
+        "Scope.with_device: device must be a device as tf.device takes it, such as "
+        f"'/device:GPU:0' or '/job:worker', not {device!r}"
+    )
+
+
+def test_scope_with_device_of_every_kind_is_accepted():
+    cpu = tf.config.list_logical_devices("CPU")[0]
+    for device in ("cpu", "", None, tf.DeviceSpec(), cpu, lambda operation: "/cpu:0"):
+        Scope.current().with_device(device)
+    assert int(add(Scope.current().with_device(cpu)).z) == 3
+
+
+def test_scope_with_name_that_graphs_refuse_raises_at_once():
+    with tf.Graph().as_default():
+        with pytest.raises(OpInputError) as caught:
+            Scope.current().with_name("c/ 1")
+        assert str(caught.value) == (
+            "Scope.with_name: op_name must be letters, digits and characters of "
+            r"_.\/>-, not 'c/ 1'"
+        )
+
+
+@pytest.mark.parametrize("name", ["c/ 1", "_x"])
+def test_op_name_that_graphs_refuse_is_named(name):
+    with tf.Graph().as_default() as graph:
+        with pytest.raises(OpInputError) as caught:
+            add_v2(1, 2, name=name)
+        assert not graph.get_operations()
+        assert (caught.value.op, caught.value.argument) == ("AddV2", "name")
+        assert str(caught.value) == (
+            r"AddV2: name must be letters, digits and characters of _.\/>- that begin "
+            f"with a letter, a digit or a dot, not {name!r}"
+        )
+        with tf.name_scope("around"):
+            assert add_v2(1, 2, name="_x").op.name == "around/_x"
+    assert int(add_v2(1, 2, name=name)) == 3
+
+
 def test_scope_control_dependencies_reach_operation():
     with tf.Graph().as_default():
         scope = Scope.current()

@@ -13,7 +13,7 @@ from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, gradients
 from opwright_runtime._binding.op_info import ArgInfo, OpInfo, grouped, length_in
-from opwright_runtime._binding.scope import CHECKING
+from opwright_runtime._binding.scope import CHECKING, check_name
 from opwright_runtime._internals import (
     context,
     core,
@@ -224,6 +224,8 @@ def _add(
     attrs: Mapping[str, Any],
 ) -> Made:
     name = scope.op_name or info.name
+    if scope.op_name is not None:
+        check_name(scope, info.name, graph)
     flat, inferred = _symbolic(info, graph, inputs)
     is_current = scope.graph is None or graph is ops.get_default_graph()
     checked = bool(info.requires) and (scope.checked or CHECKING.get())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 Device: TypeAlias = str | tf.DeviceSpec | Callable[[tf.Operation], str] | None
 Control: TypeAlias = "tf.Operation | tf.Tensor | OpLike"
+
+# The names that TensorFlow accepts, in a name scope and outside of any.
+_NAME = re.compile(r"[A-Za-z0-9_.\\/>-]*")
+_FIRST_NAME = re.compile(r"([A-Za-z0-9.][A-Za-z0-9_.\\/>-]*)?")
 
 
 class Scope:
@@ -92,7 +97,13 @@ class Scope:
         """A scope whose ops are named `op_name`, made unique in the graph.
 
         Eager execution ignores the name.
+
+        Raises:
+            OpInputError: the scope is bound, and TensorFlow refuses the name.
         """
+        if self.graph is not None:
+            # Which name scope is before the name depends on where the op is made.
+            _require_name("Scope.with_name", "op_name", op_name, within=True)
         return self._with(op_name=op_name)
 
     def with_device(self, device: Device) -> Scope:
@@ -100,7 +111,11 @@ class Scope:
 
         An earlier `with_device` or a surrounding `tf.device` decides the parts that
         `device` leaves open.
+
+        Raises:
+            OpInputError: TensorFlow does not understand `device`.
         """
+        _check_device(device)
         return self._with(devices=(*self._devices, device))
 
     def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
@@ -196,6 +211,42 @@ class Scope:
             parts.append(f"{len(self._controls)} control dependencies")
         parts += ["checked"] if self.checked else []
         return f"<Scope {', '.join(parts)}>"
+
+
+def _check_device(device: Any) -> None:
+    kinds = (tf.DeviceSpec, tf.config.LogicalDevice)
+    if device is None or isinstance(device, kinds) or callable(device):
+        return
+    cause = None
+    if isinstance(device, str):
+        try:
+            tf.DeviceSpec.from_string(device)
+        except ValueError as error:
+            cause = error
+        else:
+            return
+    raise errors.bad_argument(
+        errors.OpInputError,
+        "Scope.with_device",
+        "device",
+        device,
+        "a device as tf.device takes it, such as '/device:GPU:0' or '/job:worker'",
+    ) from cause
+
+
+def check_name(scope: Scope, op: str, graph: Any) -> None:
+    """Refuses a name that TensorFlow does not take for an op in this graph."""
+    within = bool(scope._prefix or graph.get_name_scope())
+    _require_name(op, "name", scope.op_name, within=within)
+
+
+def _require_name(op: str, argument: str, name: Any, *, within: bool) -> None:
+    """Refuses a `str` that is no name, within a name scope or outside of any."""
+    if isinstance(name, str) and not (_NAME if within else _FIRST_NAME).fullmatch(name):
+        allowed = r"letters, digits and characters of _.\/>-"
+        if not within:
+            allowed += " that begin with a letter, a digit or a dot"
+        raise errors.bad_argument(errors.OpInputError, op, argument, name, allowed)
 
 
 def _fill(
