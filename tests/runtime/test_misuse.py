@@ -104,6 +104,19 @@ def test_op_missing_attribute_names_its_outputs() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["options", "exclusive", "axis"])
+def test_op_attribute_of_an_input_or_attr_says_where_it_is(name: str) -> None:
+    with tf.Graph().as_default():
+        op = Cumsum.create(Scope.current(), [1.0], 0)
+        with pytest.raises(AttributeError) as caught:
+            getattr(op, name)
+        assert str(caught.value) == (
+            f"'Cumsum' object has no attribute {name!r}; its output is out; inputs and "
+            "attrs of an op in a graph are in .inputs"
+        )
+        assert op.inputs.exclusive is False
+
+
 def test_tensor_op_missing_attribute_names_its_output() -> None:
     op = Cumsum.create(Scope.current(), X, 0)
     with pytest.raises(AttributeError) as caught:

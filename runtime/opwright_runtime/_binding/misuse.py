@@ -244,4 +244,8 @@ def missing_attribute(cls: type[OpLike], name: str) -> str:
     has = f"; its {outputs}" if slots else "; it has no outputs"
     close = get_close_matches(name, slots, n=1, cutoff=0.5) if len(slots) > 1 else []
     hint = f"; did you mean {close[0]}?" if close else ""
+    info = cls._info()
+    names = {"options", *info.attr_in_python, *(one.python_name for one in info.inputs)}
+    if name in names:
+        hint += "; inputs and attrs of an op in a graph are in .inputs"
     return f"{cls.__name__!r} object has no attribute {name!r}{has}{hint}"
