@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import os
 import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     progress = Console(stderr=True)
     try:
-        with progress.status("starting TensorFlow") as status:
+        with progress.status("starting TensorFlow") as status, _quiet():
             outcome = _run(options, status.update)
     except KeyboardInterrupt:
         _say("interrupted")
@@ -97,6 +100,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(" ".join(text.split())[:2000])
         return 1
     return _print(outcome, as_json=options.json)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides the warnings of TensorFlow and other packages about their own calls."""
+    logger = logging.getLogger("tensorflow")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _parser() -> argparse.ArgumentParser:

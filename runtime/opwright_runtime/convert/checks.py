@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from opwright_runtime.convert import (
     forms,
-    graphs,
     onnx_model,
     plain_model,
+    reach,
     saved_models,
     tflite_model,
 )
@@ -35,13 +35,12 @@ def check(model: Any, request: Request) -> Findings:
         tempfile.TemporaryDirectory(prefix="opwright-check-") as folder,
     ):
         message = saved_models.read(source.folder)
-        counted = Counter(
-            node.op
-            for meta in message.meta_graphs
-            for node in graphs.nodes(meta.graph_def)
-        )
-        barred = {op: count for op, count in sorted(counted.items()) if op in OPS}
-        rewritten = {op: counted[op] for op in sorted(forms.OPS) if counted[op]}
+        every = reach.of_all(message)
+        one = reach.of_signature(message, request.signature)
+        # The plain form keeps all signatures, and the other forms have one.
+        shown = one if request.signature else reach.of_signatures(message)
+        barred = _counted(one, OPS)
+        rewritten = _counted(one, forms.OPS)
         quick = replace(request, check=False, shapes={})
         target = Path(folder)
         found: tuple[Found, ...] = ()
@@ -59,7 +58,7 @@ def check(model: Any, request: Request) -> Findings:
 
         verdicts = []
         for runtime, command, run, lacks in (
-            ("TensorFlow without a GPU", "plain", plain, barred),
+            ("TensorFlow without a GPU", "plain", plain, _counted(shown, OPS)),
             ("ONNX", "onnx", onnx, {**barred, **rewritten}),
             ("TFLite", "tflite", tflite, {**barred, **rewritten}),
         ):
@@ -68,7 +67,15 @@ def check(model: Any, request: Request) -> Findings:
             if command == "plain" and report is not None:
                 found = report.found
             verdicts.append(Verdict(runtime, command, lacks, refusal))
-        return Findings(source.name, sum(counted.values()), found, tuple(verdicts))
+        listed = tuple(each for each in found if each.node in shown)
+        others = sum(_counted(every, OPS).values()) - sum(_counted(shown, OPS).values())
+        return Findings(source.name, len(every), listed, tuple(verdicts), others)
+
+
+def _counted(nodes: Mapping[str, Any], ops: frozenset[str]) -> dict[str, int]:
+    """How many of the nodes have each of these ops."""
+    found = Counter(node.op for node in nodes.values() if node.op in ops)
+    return dict(sorted(found.items()))
 
 
 def _tried(run: Callable[[], Report]) -> tuple[Report | None, str | None]:

@@ -25,7 +25,7 @@ def refusal_of(layers: Layers, batch: int | None, reads_c: bool) -> str | None:
     if layers.sizes.num_proj:
         return "the fused operator is not used with a projection"
     if batch is None:
-        return "the batch is not fixed: pass batch="
+        return "the batch is not fixed: pass batch= (--batch)"
     if reads_c:
         return "its final cell state is read, which the fused operator does not give"
     return None

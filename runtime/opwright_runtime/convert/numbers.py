@@ -61,7 +61,8 @@ def _call(
     for name, spec in specs.items():
         if spec.shape.rank is None:
             raise ConvertError(
-                f"input {spec.name!r} has no known rank; pass samples, or check=False"
+                f"input {spec.name!r} has no known rank; pass samples, or "
+                "check=False (--no-check)"
             )
         shapes[name] = _sized(spec, layout(spec.shape.rank, _SIZES[number]))
     # Integers may be the lengths of sequences.
@@ -98,7 +99,7 @@ def _drawn(
         return _padded(rng, values)
     raise ConvertError(
         f"no values are drawn for input {spec.name!r} of dtype {dtype.name}; pass "
-        "samples, or check=False"
+        "samples, or check=False (--no-check)"
     )
 
 
@@ -171,7 +172,7 @@ def _called(run: Run, inputs: Values, what: str, times: list[float]) -> Values:
         shapes = {name: list(np.shape(value)) for name, value in inputs.items()}
         raise ConvertError(
             f"{what} fails on inputs of the shapes {shapes}: {error}; pass samples "
-            "that the source accepts, or check=False"
+            "that the source accepts, or check=False (--no-check)"
         ) from error
     times.append(time.perf_counter() - begin)
     return outputs

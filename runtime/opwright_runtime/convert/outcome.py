@@ -71,7 +71,8 @@ class Verdict:
     Attributes:
         runtime: "TensorFlow without a GPU", "ONNX" or "TFLite".
         command: the conversion for it.
-        barred: the ops of the model that the runtime lacks, and their number.
+        barred: the ops that the runtime lacks, and the number of their nodes. Only
+            nodes that the signature reaches count.
         refusal: why the conversion fails; None if it works.
     """
 
@@ -92,14 +93,18 @@ class Tried:
     Attributes:
         source: the name of the model.
         ops: the number of its nodes.
-        found: the recurrent nodes, and what the plain form has in their place.
+        found: the recurrent nodes that signatures reach, and what the plain form has
+            in their place.
         verdicts: one for each runtime.
+        others: the number of recurrent nodes that these signatures do not reach, as
+            those of functions for gradients.
     """
 
     source: str
     ops: int
     found: tuple[Found, ...]
     verdicts: tuple[Verdict, ...]
+    others: int = 0
 
     @property
     def works(self) -> bool:

@@ -24,10 +24,11 @@ Model: TypeAlias = Any
 # Objects of TensorFlow and Keras, which have no types.
 _Graph: TypeAlias = Any
 
-KINDS = (
-    "the folder of a SavedModel, a .keras or .h5 file, a frozen GraphDef (.pb), a meta "
-    "graph (.meta), a Keras model, a tf.function or a GraphDef"
+FILES = (
+    "the folder of a SavedModel, a .keras or .h5 file, a frozen GraphDef (.pb) or a "
+    "meta graph (.meta)"
 )
+KINDS = f"{FILES}; or a Keras model, a tf.function or a GraphDef"
 
 _REFUSALS = (
     ArithmeticError,
@@ -135,7 +136,7 @@ def _save(
 
 def _save_file(path: Path, target: Path, tensors: Tensors) -> Source:
     if not path.exists():
-        raise ConvertError(f"{path} does not exist; model must be {KINDS}")
+        raise ConvertError(f"{path} does not exist; a path must be {FILES}")
     if path.suffix in (".keras", ".h5", ".hdf5"):
         return Source(str(path), target, notes=_export(_load_keras(path), target))
     if path.suffix == ".meta":
@@ -149,7 +150,7 @@ def _save_file(path: Path, target: Path, tensors: Tensors) -> Source:
             raise ConvertError(f"{path} is damaged, or no GraphDef: {error}") from error
         _save_graph(graph, target, tensors)
         return Source(str(path), target, frozen=True)
-    raise ConvertError(f"{path} is of no known kind; model must be {KINDS}")
+    raise ConvertError(f"{path} is of no known kind; a path must be {FILES}")
 
 
 def _export(model: Model, target: Path) -> tuple[str, ...]:
@@ -259,7 +260,9 @@ def _build(session: _Graph, graph: _Graph, target: Path, tensors: Tensors) -> No
     inputs = [_tensor(graph, name) for name in tensors.inputs or _placeholders(graph)]
     outputs = [_tensor(graph, name) for name in tensors.outputs or _ends(graph)]
     if not outputs:
-        raise ConvertError("the graph has no outputs; name them with outputs=")
+        raise ConvertError(
+            "the graph has no outputs; name them with outputs= (--output)"
+        )
     builder = tf.compat.v1.saved_model.Builder(str(target))
     infos = [
         {_key(one): tf.compat.v1.saved_model.build_tensor_info(one) for one in several}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
@@ -32,7 +33,7 @@ def findings_text(findings: Tried) -> str:
 
 def _text(renderable: RenderableType) -> str:
     file = StringIO()
-    Console(file=file, width=WIDTH, color_system=None).print(renderable)
+    Console(file=file, width=WIDTH, color_system=None).print(renderable, crop=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
@@ -47,15 +48,15 @@ def _parts(report: Conversion) -> Iterator[RenderableType]:
     )
     if report.found:
         yield ""
-        yield _found(report.found)
+        yield _found(report.found, "became")
     yield ""
     yield _numbers(report)
     for note in report.notes:
         yield Text(f"note: {note}")
 
 
-def _found(found: tuple[Found, ...]) -> Table:
-    table = _table("op", "layers", "became", "nodes")
+def _found(found: tuple[Found, ...], became_title: str) -> Table:
+    table = _table("op", "layers", became_title, "source nodes")
     counted = Counter((one.op, one.layers, one.became) for one in found)
     for (op, layers, became), count in [*counted.items()][:_SHOWN]:
         table.add_row(op, layers, became, str(count))
@@ -69,7 +70,7 @@ def _numbers(report: Conversion) -> Table:
     table.add_row("size", _size(report.source_bytes), _size(report.result_bytes))
     for name, one in report.comparisons.items():
         times = [f"{ms:.2f} ms" for ms in (one.source_ms, one.result_ms)]
-        table.add_row(f"a call of {name}", *times)
+        table.add_row(f"a call of {name} on this machine", *times)
         table.add_row(
             "largest difference",
             "",
@@ -82,20 +83,37 @@ def _numbers(report: Conversion) -> Table:
 
 def render_findings(findings: Tried) -> RenderableType:
     """The outcome of a check for a `rich` console."""
-    table = _table("runtime", "ops that it lacks", "conversion")
+    table = _table("runtime", "ops that it lacks")
+    # A command can be copied if it is in one line.
+    table.add_column("conversion", no_wrap=True)
     for one in findings.verdicts:
         barred = ", ".join(f"{op} ({count})" for op, count in one.barred.items())
         verdict = (
-            Text(f"opwright-convert {one.command}", "green")
+            Text(f"yes: opwright-convert {one.command} MODEL TARGET", "green")
             if one.works
-            else Text(f"refused: {one.refusal}", "red")
+            else Text("refused: see below", "red")
         )
         table.add_row(one.runtime, barred or "none that are known here", verdict)
     head = Text.assemble((findings.source, "bold"), f": {findings.ops:,} nodes")
     parts: list[RenderableType] = [head, ""]
     if findings.found:
-        parts += [_found(findings.found), ""]
-    return Group(*parts, table)
+        parts += [_found(findings.found, "becomes"), ""]
+    parts.append(table)
+    if findings.others:
+        parts.append(
+            "recurrent nodes that no call of the signatures runs, such as those of "
+            f"gradients: {findings.others}"
+        )
+    for one in findings.verdicts:
+        if not one.works:
+            parts.append(_paragraph(f"{one.runtime}: refused: {one.refusal}"))
+    return Group(*parts)
+
+
+def _paragraph(text: str) -> Text:
+    """A text in lines that break between words alone, so that names can be copied."""
+    lines = textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return Text("\n".join(lines), "red", no_wrap=True, overflow="ignore")
 
 
 def _table(*columns: str) -> Table:

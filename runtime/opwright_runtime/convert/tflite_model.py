@@ -186,7 +186,9 @@ class _Replacer:
         batch = signature[0].shape[1 if read.time_major else 0]
         why = refusal_of(read, batch, node.name in self._reads_c)
         if self._fused is True and why is not None and read.lstm:
-            raise refusal(node.op, node.name, why, "or pass fused='auto'")
+            raise refusal(
+                node.op, node.name, why, "or pass fused='auto' (--fused auto)"
+            )
         fuse = self._fused is not False and why is None
         cell = fused_cell if fuse else LOOPS["update"]
         became = "UNIDIRECTIONAL_SEQUENCE_LSTM" if fuse else "a WHILE of builtin ops"
@@ -214,7 +216,7 @@ def _converted(flat: Flat, quantize: str | None) -> bytes:
             text = " ".join(str(error).split())[:600]
             raise ConvertError(
                 f"TFLite's converter refuses the model: {text}. Loops of other layers "
-                "need fixed sizes: pass batch= and shapes="
+                "need fixed sizes: pass batch= and shapes= (--batch and --shape)"
             ) from error
     return data
 

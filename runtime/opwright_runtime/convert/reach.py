@@ -1,0 +1,84 @@
+"""The nodes of a SavedModel that run when its signatures are called.
+
+A SavedModel also has functions for gradients and for saving, which run at other times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from opwright_runtime.convert import graphs
+from opwright_runtime.convert.graphs import NodeDef, node_of
+
+SavedModel: TypeAlias = Any
+
+# The loader calls them, and they are no signatures of the user.
+_OF_THE_LOADER = ("__saved_model_init_op", "__saved_model_train_op")
+_DEFAULT = "serving_default"
+
+
+def of_all(model: SavedModel) -> dict[str, NodeDef]:
+    """All nodes by their places."""
+    return {
+        body.place(node.name): node
+        for meta in model.meta_graphs
+        for body in graphs.bodies(meta.graph_def)
+        for node in body.nodes
+    }
+
+
+def of_signature(model: SavedModel, name: str | None) -> dict[str, NodeDef]:
+    """The nodes of the signature that is converted to one graph, by their places."""
+    found: dict[str, NodeDef] = {}
+    for meta in model.meta_graphs:
+        known = _signatures(meta)
+        chosen = name or (_DEFAULT if _DEFAULT in known else None)
+        found |= _nodes(meta, [chosen] if chosen in known else known)
+    return found
+
+
+def of_signatures(model: SavedModel) -> dict[str, NodeDef]:
+    """The nodes of all signatures, by their places; all nodes if there are none."""
+    if not any(_signatures(meta) for meta in model.meta_graphs):
+        return of_all(model)
+    found: dict[str, NodeDef] = {}
+    for meta in model.meta_graphs:
+        found |= _nodes(meta, _signatures(meta))
+    return found
+
+
+def _signatures(meta: Any) -> list[str]:
+    return [name for name in meta.signature_def if name not in _OF_THE_LOADER]
+
+
+def _nodes(meta: Any, names: Iterable[str]) -> dict[str, NodeDef]:
+    bodies = {body.name: body for body in graphs.bodies(meta.graph_def)}
+    main = {node.name: node for node in bodies[""].nodes}
+    outputs = [
+        info.name
+        for name in names
+        for info in meta.signature_def[name].outputs.values()
+    ]
+    found: dict[str, NodeDef] = {}
+    waiting: list[str] = []
+    left = [node_of(one) for one in outputs]
+    while left:
+        name = left.pop()
+        if name in main and name not in found:
+            found[name] = main[name]
+            left += [node_of(one) for one in main[name].input]
+            waiting += _called(main[name], bodies)
+    entered: set[str] = set()
+    while waiting:
+        function = waiting.pop()
+        if function not in entered:
+            entered.add(function)
+            for node in bodies[function].nodes:
+                found[bodies[function].place(node.name)] = node
+                waiting += _called(node, bodies)
+    return found
+
+
+def _called(node: NodeDef, bodies: Any) -> list[str]:
+    return [name for name in (node.op, *graphs.called(node)) if name and name in bodies]
