@@ -35,6 +35,20 @@ def test_leaving_cudnn_page_code_runs(number: int, tmp_path: Path) -> None:
         assert "applies dropout of 0.5" in done.stdout
 
 
+@pytest.mark.convert
+def test_leaving_cudnn_page_shows_what_check_prints(tmp_path: Path) -> None:
+    model, found, _ = PROGRAMS[0].partition("folder = ")
+    checked = (
+        'model.save("model.keras")\n'
+        "from opwright.convert import check\n"
+        'print(check("model.keras"))\n'
+    )
+    done = run_code(model + checked, cwd=tmp_path)
+    assert found and done.returncode == 0, done.stderr
+    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert shown in done.stdout
+
+
 def test_leaving_cudnn_page_has_the_tolerances_of_the_code() -> None:
     shown = dict(re.findall(r"^\| ([^|]+) \| (\de-\d) \|$", PAGE, re.MULTILINE))
     narrow = numbers.tolerance([Found("", "", "", "", "float16")], 0.0)
