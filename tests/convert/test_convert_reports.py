@@ -49,6 +49,14 @@ def test_reach_of_a_signature_leaves_gradients_out() -> None:
     assert {*reach.of_all(model)} == one | {"unread", "gradient/inner"}
 
 
+def test_reach_of_sparse_and_composite_outputs_has_their_nodes() -> None:
+    model = graph_with_a_gradient()
+    outputs = model.meta_graphs[0].signature_def["other"].outputs
+    outputs["y"].coo_sparse.values_tensor_name = "unread:0"
+    outputs["z"].composite_tensor.components.add().name = "first:0"
+    assert {*reach.of_signature(model, "other")} == {"unread", "first"}
+
+
 def test_reach_of_a_model_without_signatures_is_all_of_it() -> None:
     model = graph_with_a_gradient()
     model.meta_graphs[0].signature_def.clear()

@@ -153,7 +153,8 @@ def to_tflite(
 def check(model: Model, **options: Unpack[Options]) -> Findings:
     """Lists the ops of a model that each runtime lacks, and whether conversion works.
 
-    Each conversion is tried in a temporary folder, without comparing numbers.
+    Each conversion is tried in a temporary folder, without comparing numbers. Nodes
+    that no call of the signatures runs, such as those of gradients, are only counted.
 
     Args:
         model: as for `to_plain`.

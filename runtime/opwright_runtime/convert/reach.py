@@ -56,9 +56,10 @@ def _nodes(meta: Any, names: Iterable[str]) -> dict[str, NodeDef]:
     bodies = {body.name: body for body in graphs.bodies(meta.graph_def)}
     main = {node.name: node for node in bodies[""].nodes}
     outputs = [
-        info.name
+        tensor
         for name in names
         for info in meta.signature_def[name].outputs.values()
+        for tensor in _tensors(info)
     ]
     found: dict[str, NodeDef] = {}
     waiting: list[str] = []
@@ -78,6 +79,20 @@ def _nodes(meta: Any, names: Iterable[str]) -> dict[str, NodeDef]:
                 found[bodies[function].place(node.name)] = node
                 waiting += _called(node, bodies)
     return found
+
+
+def _tensors(info: Any) -> list[str]:
+    """The names of the tensors of an output, which may be sparse or composite."""
+    kind = info.WhichOneof("encoding")
+    if kind == "coo_sparse":
+        sparse = info.coo_sparse
+        parts = sparse.values_tensor_name, sparse.indices_tensor_name
+        return [*parts, sparse.dense_shape_tensor_name]
+    if kind == "composite_tensor":
+        return [
+            one for part in info.composite_tensor.components for one in _tensors(part)
+        ]
+    return [info.name]
 
 
 def _called(node: NodeDef, bodies: Any) -> list[str]:
