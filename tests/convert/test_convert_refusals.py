@@ -117,9 +117,18 @@ def test_convert_a_missing_folder_is_named(convert: Any, tmp_path: Path) -> None
         convert(model, tmp_path / "nowhere" / "target")
 
 
-@pytest.mark.parametrize("model", ["no_such_file", 7, None])
-def test_convert_other_objects_are_refused(model: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="model must be the folder of a SavedModel"):
+@pytest.mark.parametrize(
+    "model, said",
+    [
+        ("no_such_file", "no_such_file does not exist; a path must be"),
+        (7, "model must be"),
+        (None, "model must be"),
+    ],
+)
+def test_convert_other_objects_are_refused(
+    model: Any, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConvertError, match=f"{said} the folder of a SavedModel"):
         to_plain(model, tmp_path / "target")
 
 

@@ -75,8 +75,9 @@ def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> N
     assert len(rows) > 5, said
     *_, saved, compiled = (sum(map(int, way)) for way in zip(*rows, strict=True))
     total = sum(int(number) for row in rows for number in row)
-    assert saved >= total / 10
-    assert compiled >= total / 100
+    # Wide limits: a run has fewer than a hundred of these calls, in drawn ways.
+    assert saved >= total / 30, said
+    assert compiled >= 1, said
 
 
 @pytest.mark.rotating
