@@ -181,11 +181,11 @@ class _Words:
     def subject(self, node: ast.expr) -> tuple[str, str, str]:
         """The argument that an expression is about, what it has, and "it must"."""
         found = self.known(node)
+        argument, position = "", None
+        if isinstance(node, ast.Call) and len(node.args) == 1:
+            argument, position = input_named(node.args[0])
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[named]) if input_named(named)[
-                0
-            ]:
-                argument, position = input_named(named)
+            case ast.Call(func=ast.Name(id=name)) if argument:
                 label = self.label(argument, position)
                 number = found if isinstance(found, int) else None
                 if name == "rank":
