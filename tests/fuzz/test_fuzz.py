@@ -67,6 +67,7 @@ def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     assert "SendTPUEmbeddingGradients" in said and "CudnnRNNBackpropV3" in said
 
 
+@pytest.mark.partial
 def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> None:
     """Counts the ops that XLA compiles."""
     _, said = some_calls
@@ -75,9 +76,10 @@ def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> N
     assert len(rows) > 5, said
     *_, saved, compiled = (sum(map(int, way)) for way in zip(*rows, strict=True))
     total = sum(int(number) for row in rows for number in row)
-    # Wide limits: a run has fewer than a hundred of these calls, in drawn ways.
-    assert saved >= total / 30, said
-    assert compiled >= 1, said
+    # A short run may have fewer than a hundred of these calls, in drawn ways.
+    least = 10 if tiers.FULL else 30
+    assert saved >= total / least, said
+    assert compiled >= max(total / 100, 1), said
 
 
 @pytest.mark.rotating
