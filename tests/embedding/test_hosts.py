@@ -58,7 +58,7 @@ def test_hosts_step_refused_by_one_is_taken_by_none(tmp_path: Path) -> None:
     told = [json.loads((tmp_path / f"told_{h}.json").read_text()) for h in range(2)]
     assert [len(one) for one in told] == [3, 3], done.stdout + done.stderr
     said, own = told
-    no_row = "feature 1 ('adam') of table 1 ('adam'): ids must be in [0, 7), id 0 is 7"
+    no_row = "feature 1 ('adam') of table 1 ('adam'): id at position 0 is 7; ids must"
     assert no_row in own[0]
     assert "gradients must be finite" in own[1]
     for refused in said:

@@ -303,7 +303,8 @@ def test_bad_calls_are_told_what_is_wrong() -> None:
             tpu.embedding_lookup(*args, **options)
         assert words in str(error.value)
 
-    numbers = [f"ids must be in [0, {len(rows_of)}), id 1 is 12" for rows_of in order()]
+    allowed = [f"ids must be in [0, {len(rows_of)})" for rows_of in order()]
+    numbers = [f"id at position 1 is 12; {text}" for text in allowed]
     for feature, words in enumerate(numbers):
         wrong = list(ids)
         wrong[2 * feature + 1] = 12
@@ -314,12 +315,21 @@ def test_bad_calls_are_told_what_is_wrong() -> None:
     refused(
         "row_splits: must be one more than a multiple of the 3 features", ids, [0, 6]
     )
-    refused("row_splits: must not descend, split 2 is 1 after 2", ids, [0, 2, 1, 6])
+    refused(
+        "row_splits: must not descend, the one at position 2 is 1 after 2",
+        ids,
+        [0, 2, 1, 6],
+    )
     refused(
         "row_splits: the last one must be the number of ids, 6, is 5", ids, [0, 2, 4, 5]
     )
     refused("weights: must be as many as ids, 6, or none, are 2", ids, None, [1.0, 1.0])
-    refused("weights must be finite, weight 0 is inf", ids, None, [np.inf] + [1.0] * 5)
+    refused(
+        "weight at position 0 is inf; weights must be finite",
+        ids,
+        None,
+        [np.inf] + [1.0] * 5,
+    )
     refused(
         "combiners: must be one for each of the 2 tables or none, are 1",
         ids,

@@ -90,8 +90,8 @@ class Builder {
     for (int64_t i = 1; i < size; ++i) descents |= splits[i] < splits[i - 1];
     for (int64_t i = 1; descents && i < size; ++i) {
       if (splits[i] < splits[i - 1]) {
-        return Bad("row splits must not descend, split " + Text(i) + " is " + Text(splits[i]) +
-                   " after " + Text(splits[i - 1]));
+        return Bad("row split at position " + Text(i) + " is " + Text(splits[i]) + " after " +
+                   Text(splits[i - 1]) + "; row splits must not descend");
       }
     }
     if (splits[size - 1] != count) {
@@ -196,8 +196,8 @@ class Builder {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = ids_.get()[at + i];
       if (id < 0 || id >= table_.rows) {
-        return Bad("ids must be in [0, " + Text(table_.rows) + "), id " + Text(i) + " is " +
-                   Text(id));
+        return Bad("id at position " + Text(i) + " is " + Text(id) + "; ids must be in [0, " +
+                   Text(table_.rows) + "), the rows of the table");
       }
     }
     return Bad("ids changed while they were read");
@@ -207,8 +207,8 @@ class Builder {
     for (int64_t i = 0; i < count; ++i) {
       const float weight = weights_.get()[at + i];
       if (!std::isfinite(weight)) {
-        return Bad("weights must be finite, weight " + Text(i) + " is " +
-                   std::to_string(weight));
+        return Bad("weight at position " + Text(i) + " is " + std::to_string(weight) +
+                   "; weights must be finite");
       }
     }
     return Bad("weights changed while they were read");
@@ -352,8 +352,9 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
       for (int64_t i = 0; i < lookups.ids.size; ++i) {
         sample_of[i] = lookups.where[i];
         if (sample_of[i] < 0 || sample_of[i] >= samples) {
-          return builder.Bad("sample indices must be in [0, " + Text(samples) + "), index " +
-                             Text(i) + " is " + Text(sample_of[i]));
+          return builder.Bad("sample index at position " + Text(i) + " is " +
+                             Text(sample_of[i]) + "; sample indices must be in [0, " +
+                             Text(samples) + "), the samples of the batch");
         }
       }
       builder.Group();

@@ -147,9 +147,8 @@ TEST(Batch, ThreadsShareManyIds) {
     const int64_t at = random.Below(count);
     ids[static_cast<size_t>(at)] = 10;
     narrow[static_cast<size_t>(at)] = -1;
-    EXPECT_ERROR(
-        MakeBags(configuration, 0, lookups, Combiner::kSum, &exec), kInvalid,
-        "ids must be in [0, 10), id " + std::to_string(at) + " is " + (wide ? "10" : "-1"));
+    EXPECT_ERROR(MakeBags(configuration, 0, lookups, Combiner::kSum, &exec), kInvalid,
+                 "id at position " + std::to_string(at) + " is " + (wide ? "10;" : "-1;"));
   }
 }
 
@@ -158,13 +157,14 @@ TEST(Batch, BrokenIdsAreRefused) {
   const std::vector<int64_t> wide{int64_t{1} << 32, INT64_MAX, kMin, -1, 10};
   for (const int64_t bad : wide) {
     EXPECT_ERROR(Make(Of({3}), {kDense, {}, {0, 9, bad}}, Combiner::kSum), kInvalid,
-                 "feature 0 ('f') of table 0 ('t'): ids must be in [0, 10), id 2 is " +
-                     std::to_string(bad));
+                 "feature 0 ('f') of table 0 ('t'): id at position 2 is " +
+                     std::to_string(bad) + "; ids must be in [0, 10), the rows of the table");
   }
   const int32_t ids[] = {10, 3};
   Lookups lookups;
   lookups.ids = {ids, false, 2};
-  EXPECT_ERROR(MakeBags(Of({2}), 0, lookups, Combiner::kSum), kInvalid, "id 0 is 10");
+  EXPECT_ERROR(MakeBags(Of({2}), 0, lookups, Combiner::kSum), kInvalid,
+               "id at position 0 is 10");
 }
 
 struct Refused {
@@ -178,7 +178,7 @@ TEST(Batch, BrokenFormsAreRefused) {
       {{3}, {kDense, {}, {1, 2}}, "of shape [3] must have 3 ids, has 2"},
       {{3}, {kSplits, {}, {1}}, "row splits must begin with 0, are empty"},
       {{3}, {kSplits, {1, 1, 1, 1}, {1}}, "begin with 1"},
-      {{3}, {kSplits, {0, 2, 1, 3}, {1, 2, 3}}, "must not descend, split 2 is 1 after 2"},
+      {{3}, {kSplits, {0, 2, 1, 3}, {1, 2, 3}}, "row split at position 2 is 1 after 2"},
       {{3},
        {kSplits, {0, 1, 1, 1}, {1, 2}},
        "the last row split must be the number of ids, 2, is 1"},
@@ -190,8 +190,10 @@ TEST(Batch, BrokenFormsAreRefused) {
       {{3}, {kIndices, {0, 0, 0}, {1}, {}, 3}, "must have 1 or 2 columns, have 3"},
       {{3}, {kIndices, {0, 0, 0}, {1, 2}, {}, 1}, "the place of each of the 2 ids"},
       {{3}, {kIndices, {0}, {1, 2}, {}, INT64_MAX}, "the place of each of the 2 ids"},
-      {{3}, {kSamples, {0, 3}, {1, 2}}, "must be in [0, 3), index 1 is 3"},
-      {{3}, {kSamples, {-1}, {1}}, "must be in [0, 3), index 0 is -1"},
+      {{3},
+       {kSamples, {0, 3}, {1, 2}},
+       "sample index at position 1 is 3; sample indices must be in [0, 3)"},
+      {{3}, {kSamples, {-1}, {1}}, "sample index at position 0 is -1"},
       {{3}, {kSamples, {0}, {1, 2}}, "the place of each of the 2 ids"}};
   for (const Refused& one : cases) {
     EXPECT_ERROR(Make(Of(one.shape), one.given, Combiner::kSum), kInvalid, one.words);
@@ -205,9 +207,10 @@ TEST(Batch, BrokenWeightsAreRefused) {
                  words);
   };
   refuse({1}, Combiner::kSum, "there are 1 weights and 3 ids");
-  refuse({1, 1, NAN}, Combiner::kSum, "weights must be finite, weight 2 is nan");
-  refuse({HUGE_VAL, 1, 1}, Combiner::kSum, "weight 0 is inf");
-  refuse({1, 1e39, 1}, Combiner::kSum, "weight 1 is inf");  // 1e39 is infinite in float32.
+  refuse({1, 1, NAN}, Combiner::kSum, "weight at position 2 is nan; weights must be finite");
+  refuse({HUGE_VAL, 1, 1}, Combiner::kSum, "weight at position 0 is inf");
+  // 1e39 is infinite in float32.
+  refuse({1, 1e39, 1}, Combiner::kSum, "weight at position 1 is inf");
   // The divisors are so small that the quotients are not finite.
   refuse({1e30, -1e30, 1e-10}, Combiner::kMean, "the weights of sample 0 combine to 1.0000");
   refuse({1e-45, 0, 0}, Combiner::kMean, "the weights of sample 0 combine to 1.4");

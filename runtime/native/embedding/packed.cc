@@ -126,8 +126,8 @@ Status WhyNot(const Configuration& configuration, const PackedBags& bags) {
   for (int64_t i = 1; i < given.size; ++i) {
     const int64_t before = At(splits, i - 1), split = At(splits, i);
     if (split < before) {
-      return Bad("row_splits: must not descend, split " + Text(i) + " is " + Text(split) +
-                 " after " + Text(before));
+      return Bad("row_splits: must not descend, the one at position " + Text(i) + " is " +
+                 Text(split) + " after " + Text(before));
     }
   }
   if (!splits.empty() && splits.back() != bags.ids.size) {

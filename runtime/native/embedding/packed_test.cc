@@ -160,14 +160,14 @@ TEST(Packed, WrongInputsAreDescribed) {
   };
   constexpr int64_t kFar = int64_t{1} << 62;
   refuse([](Small& s) { s.ids[3] = 7; },
-         "feature 1 ('g') of table 1 ('u'): ids must be in [0, 7), id 0 is 7");
+         "feature 1 ('g') of table 1 ('u'): id at position 0 is 7; ids must be in [0, 7)");
   refuse([](Small& s) { s.ids[2] = -1; },
-         "feature 0 ('f') of table 0 ('t'): ids must be in [0, 5), id 2 is -1");
+         "feature 0 ('f') of table 0 ('t'): id at position 2 is -1; ids must be in [0, 5)");
   refuse([](Small& s) { s.ids.push_back(0); },
          "row_splits: the last one must be the number of ids, 5, is 4");
   refuse([](Small& s) { s.splits[0] = 1; }, "row_splits: must begin with 0, begin with 1");
   refuse([](Small& s) { s.splits[1] = 4; },
-         "row_splits: must not descend, split 2 is 3 after 4");
+         "row_splits: must not descend, the one at position 2 is 3 after 4");
   for (const int64_t wild : {kFar, -kFar, INT64_MIN, INT64_MAX}) {
     for (size_t i = 0; i < 5; ++i) {
       refuse([=](Small& s) { s.splits[i] = wild; }, "row_splits: ");
@@ -181,8 +181,9 @@ TEST(Packed, WrongInputsAreDescribed) {
          "ids: must be a multiple of the 2 features of the configuration, are 5");
   refuse([](Small& s) { s.weights = {1, 1, 1}; },
          "weights: must be as many as ids, 4, or none, are 3");
-  refuse([](Small& s) { s.weights = {1, 1, NAN, 1}; },
-         "feature 0 ('f') of table 0 ('t'): weights must be finite, weight 2 is nan");
+  refuse(
+      [](Small& s) { s.weights = {1, 1, NAN, 1}; },
+      "feature 0 ('f') of table 0 ('t'): weight at position 2 is nan; weights must be finite");
   refuse([](Small& s) { s.combiners = {Combiner::kMean}; },
          "combiners: must be one for each of the 2 tables or none, are 1");
   refuse(

@@ -24,7 +24,7 @@ Status ReadSparseSamples(const CooFeature& feature, std::vector<int32_t>* sample
     if (sample < last || sample >= feature.sample_count) {
       return InvalidArgumentError(
           kIndices, StrCat("samples must ascend from 0 and stay below sample_count, which is ",
-                           feature.sample_count, "; that of id ", i, " is ", sample,
+                           feature.sample_count, "; the one at position ", i, " is ", sample,
                            i > 0 ? StrCat(" after ", last) : ""));
     }
     (*samples)[i] = sample;
@@ -44,7 +44,7 @@ Status ReadRaggedSamples(const CooFeature& feature, std::vector<int32_t>* sample
     if (!good || split < last) {
       return InvalidArgumentError(
           kIndices, StrCat("row splits must ascend from 0 to the number of ids, which is ",
-                           feature.id_count, "; number ", i, " is ", split));
+                           feature.id_count, "; the one at position ", i, " is ", split));
     }
     if (i > 0) {
       std::fill(samples->begin() + last, samples->begin() + split, static_cast<int32_t>(i - 1));
@@ -123,13 +123,13 @@ Status FeatureToTriples(const CooFeature& feature, Combiner combiner, Triples* t
   for (int64_t i = 0; i < feature.id_count; ++i) {
     const int32_t id = feature.ids[i];
     if (id < 0) {
-      return InvalidArgumentError("values",
-                                  StrCat("ids must not be negative, number ", i, " is ", id));
+      return InvalidArgumentError(
+          "values", StrCat("ids must not be negative; the one at position ", i, " is ", id));
     }
     const float weight = feature.weights[feature.one_weight ? 0 : i];
     if (!std::isfinite(weight)) {
       return InvalidArgumentError(
-          "weights", StrCat("must be finite, that of id ", i, " is ", Number(weight)));
+          "weights", StrCat("must be finite; the one at position ", i, " is ", Number(weight)));
     }
     if (i > 0 && samples[i] != samples[i - 1]) {
       OPWRIGHT_RETURN_IF_ERROR(writer.EndSample());

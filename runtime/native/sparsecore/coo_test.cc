@@ -82,16 +82,17 @@ TEST(Coo, InvalidFeaturesAreRefused) {
     EXPECT_ERROR(FeatureToTriples(feature.View(), combiner, &triples), kInvalid, words);
   };
   refuse({CooFeature::kDense, {}, {1, -1}, {1}, 2},
-         "values: ids must not be negative, number 1 is -1");
-  refuse({CooFeature::kSparse, {1, 0, 0, 0}, {1, 2}, {1}, 2}, "that of id 1 is 0 after 1");
-  refuse({CooFeature::kSparse, {0, 0, 2, 0}, {1, 2}, {1}, 2}, "that of id 1 is 2");
-  refuse({CooFeature::kSparse, {-1, 0}, {1}, {1}, 2}, "that of id 0 is -1");
-  refuse({CooFeature::kRagged, {1, 1}, {1}, {1}, 1}, "number 0 is 1");
-  refuse({CooFeature::kRagged, {0, 2}, {1}, {1}, 1}, "number 1 is 2");
-  refuse({CooFeature::kRagged, {0, 1, 0, 1}, {1}, {1}, 3}, "number 2 is 0");
-  refuse({CooFeature::kRagged, {0, 2, 1}, {1}, {1}, 2}, "number 1 is 2");
+         "values: ids must not be negative; the one at position 1 is -1");
+  refuse({CooFeature::kSparse, {1, 0, 0, 0}, {1, 2}, {1}, 2},
+         "the one at position 1 is 0 after 1");
+  refuse({CooFeature::kSparse, {0, 0, 2, 0}, {1, 2}, {1}, 2}, "the one at position 1 is 2");
+  refuse({CooFeature::kSparse, {-1, 0}, {1}, {1}, 2}, "the one at position 0 is -1");
+  refuse({CooFeature::kRagged, {1, 1}, {1}, {1}, 1}, "the one at position 0 is 1");
+  refuse({CooFeature::kRagged, {0, 2}, {1}, {1}, 1}, "the one at position 1 is 2");
+  refuse({CooFeature::kRagged, {0, 1, 0, 1}, {1}, {1}, 3}, "the one at position 2 is 0");
+  refuse({CooFeature::kRagged, {0, 2, 1}, {1}, {1}, 2}, "the one at position 1 is 2");
   refuse({CooFeature::kDense, {}, {1, 2}, {1, NAN}, 2},
-         "weights: must be finite, that of id 1");
+         "weights: must be finite; the one at position 1");
   refuse({CooFeature::kRagged, {0, 2}, {1, 1}, {FLT_MAX, FLT_MAX}, 1},
          "must combine to finite gains in float32");
   refuse({CooFeature::kRagged, {0, 3}, {1, 2, 3}, {1e30f, -1e30f, 1e-10f}, 1},

@@ -25,7 +25,7 @@ Status CheckIdCounts(const std::string& name, const CsrSource& source) {
     if (count < last || count > source.triples.size) {
       return InvalidArgumentError(
           name, StrCat("must ascend from 0 to at most the number of triples, which is ",
-                       source.triples.size, "; number ", i, " is ", count));
+                       source.triples.size, "; the one at position ", i, " is ", count));
     }
     last = count;
   }
@@ -152,7 +152,8 @@ class CsrReader {
           kRowPointers,
           StrCat("must ascend from run to run, which begin at multiples of 8, to at most the "
                  "number of triples, which is ",
-                 csr_.triples.size, "; number ", number, " is ", *end, " after ", at_));
+                 csr_.triples.size, "; the one at position ", number, " is ", *end, " after ",
+                 at_));
     }
     if (shard >= csr_.sparse_cores && *end > at_) {
       return InvalidArgumentError(
@@ -166,16 +167,17 @@ class CsrReader {
   Status TripleError(int64_t i, int32_t sample, int32_t row, float gain) const {
     if (sample < 0 || sample >= core_samples_) {
       return InvalidArgumentError(
-          "sorted_sample_ids", StrCat("must be at least 0 and below a SparseCore's ",
-                                      core_samples_, " samples; number ", i, " is ", sample));
+          "sorted_sample_ids",
+          StrCat("must be at least 0 and below a SparseCore's ", core_samples_,
+                 " samples; the one at position ", i, " is ", sample));
     }
     if (row < 0 || row >= shard_rows_) {
       return InvalidArgumentError("sorted_token_ids",
                                   StrCat("must be at least 0 and below a shard's ", shard_rows_,
-                                         " rows; number ", i, " is ", row));
+                                         " rows; the one at position ", i, " is ", row));
     }
-    return InvalidArgumentError("sorted_gains",
-                                StrCat("must be finite, number ", i, " is ", Number(gain)));
+    return InvalidArgumentError("sorted_gains", StrCat("must be finite; the one at position ",
+                                                       i, " is ", Number(gain)));
   }
 
   const CsrView& csr_;

@@ -142,9 +142,9 @@ TEST(Csr, InvalidSourcesAreRefused) {
     p->splits = 1;
     p->shape.max_minibatches = 2;
   });
-  refuse("number 1 is 4", [](Packed* p) { p->counts[0][1] = 4; });
-  refuse("number 2 is 1", [](Packed* p) { p->counts[0][2] = 1; });
-  refuse("number 0 is -1", [](Packed* p) { p->counts[0][0] = -1; });
+  refuse("the one at position 1 is 4", [](Packed* p) { p->counts[0][1] = 4; });
+  refuse("the one at position 2 is 1", [](Packed* p) { p->counts[0][2] = 1; });
+  refuse("the one at position 0 is -1", [](Packed* p) { p->counts[0][0] = -1; });
 }
 
 TEST(Csr, InvalidBuffersAreRefused) {
@@ -157,15 +157,20 @@ TEST(Csr, InvalidBuffersAreRefused) {
   };
   refuse("must be at least 1 and at most 1, ", [](Packed* p) { p->buffers.minibatches = 2; });
   refuse("is 0", [](Packed* p) { p->buffers.minibatches = 0; });
-  refuse("number 1 is 7 after 8", [](Packed* p) { p->pointers[1] = 7; });
-  refuse("number 9 is 33 after 16", [](Packed* p) { p->pointers[9] = 33; });
+  refuse("the one at position 1 is 7 after 8", [](Packed* p) { p->pointers[1] = 7; });
+  refuse("the one at position 9 is 33 after 16", [](Packed* p) { p->pointers[9] = 33; });
   refuse("number 2 belongs to shard 2, this device has 2",
          [](Packed* p) { p->pointers[2] = 17; });
-  refuse("sorted_sample_ids: must be at least 0 and below a SparseCore's 2 samples; number 1",
-         [](Packed* p) { p->samples[1] = 2; });
-  refuse("sorted_token_ids: must be at least 0 and below a shard's 4 rows; number 16 is -1",
-         [](Packed* p) { p->rows[16] = -1; });
-  refuse("sorted_gains: must be finite, number 8", [](Packed* p) { p->gains[8] = NAN; });
+  refuse(
+      "sorted_sample_ids: must be at least 0 and below a SparseCore's 2 samples; the one at "
+      "position 1",
+      [](Packed* p) { p->samples[1] = 2; });
+  refuse(
+      "sorted_token_ids: must be at least 0 and below a shard's 4 rows; the one at position 16 "
+      "is -1",
+      [](Packed* p) { p->rows[16] = -1; });
+  refuse("sorted_gains: must be finite; the one at position 8",
+         [](Packed* p) { p->gains[8] = NAN; });
   refuse("max_ids_per_sparse_core: is 1, SparseCore 0 requests 2 triples of shard 0",
          [](Packed* p) { p->limits.ids = 1; });
   refuse("max_unique_ids_per_sparse_core: is 0, SparseCore 0 requests 1 rows of shard 0",

@@ -29,13 +29,13 @@ class TableTriples {
       if (sample < 0) {
         return InvalidArgumentError(
             StrCat("row_ids_list[", index, "]"),
-            StrCat("samples must not be negative, number ", i, " is ", sample));
+            StrCat("samples must not be negative; the one at position ", i, " is ", sample));
       }
       if (row < 0 || row >= vocabulary_) {
         return InvalidArgumentError(
             StrCat("col_ids_list[", index, "]"),
             StrCat("rows must be at least 0 and below table_vocab_size, which is ", vocabulary_,
-                   "; number ", i, " is ", row));
+                   "; the one at position ", i, " is ", row));
       }
       items_.push_back(KeyAndPosition(row, static_cast<int64_t>(items_.size())));
       samples_.push_back(sample);

@@ -76,10 +76,10 @@ TEST(Sort, InvalidTriplesAreRefused) {
                  kInvalid, words);
   };
   refuse(Triples{{0, -1}, {1, 1}, {1, 1}},
-         "row_ids_list[0]: samples must not be negative, number 1");
+         "row_ids_list[0]: samples must not be negative; the one at position 1");
   refuse(Triples{{0, 0}, {1, 10}, {1, 1}},
          "col_ids_list[0]: rows must be at least 0 and below");
-  refuse(Triples{{0}, {-1}, {1}}, "number 0 is -1");
+  refuse(Triples{{0}, {-1}, {1}}, "the one at position 0 is -1");
 }
 
 // Triples are in the order of shards, and within a shard in the order of the sort. Rows are

@@ -182,7 +182,7 @@ Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
     if (rows[i] < 0 || rows[i] >= table_rows) {
       return InvalidArgumentError(
           "indices", StrCat("must be at least 0 and below the table's ", table_rows,
-                            " rows; number ", i, " is ", rows[i]));
+                            " rows; the one at position ", i, " is ", rows[i]));
     }
   }
   const Groups groups = GroupByKey(rows);

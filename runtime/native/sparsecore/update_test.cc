@@ -95,7 +95,7 @@ TEST(Update, LastOfEqualIndicesCounts) {
   for (const int32_t bad : {-1, 5}) {
     const Ints broken = {0, bad};
     EXPECT_ERROR(RowsToTriples(broken.data(), 2, 5, &triples), kInvalid,
-                 "number 1 is " + std::to_string(bad));
+                 "the one at position 1 is " + std::to_string(bad));
   }
 }
 

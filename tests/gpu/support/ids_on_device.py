@@ -42,7 +42,10 @@ def with_bad_id(lookups: list[Lookup], bad: int) -> list[Lookup]:
 @pytest.mark.parametrize("next_call", ["receive", "send", "retrieve", "load"])
 def test_enqueue_bad_id_is_reported_by_the_next_call(bad: int, next_call: str) -> None:
     """Once; nothing else is done by that call, and no table has changed."""
-    words = ("step 1, feature 2 ('feature2'", "ids must be in [0, 6), id 3 is not")
+    words = (
+        "step 1, feature 2 ('feature2'",
+        "id at position 3 is out of range; ids must be in [0, 6)",
+    )
     with configured(SYSTEM) as proto:
         run = Run(proto)
         run.step()
@@ -77,7 +80,7 @@ def test_enqueue_ids_of_another_device_are_checked_at_once() -> None:
                 Invalid,
                 lambda: enqueue(SYSTEM, with_bad_id(lookups, 6)),
                 "feature 2 ('feature2'",
-                "ids must be in [0, 6), id 3 is 6",
+                "id at position 3 is 6; ids must be in [0, 6)",
             )
             enqueue(SYSTEM, lookups)
         check(receive(SYSTEM, proto), SYSTEM.expected(run.tables, lookups))

@@ -368,7 +368,7 @@ struct Wrong {
 
 std::vector<Wrong> Wrongs() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const std::string id = "ids must be in [0, 4), id ";
+  const std::string id = "ids must be in [0, 4)";
   const std::string splits = "row splits must begin with 0, not descend and end";
   const std::string samples = "sample indices must be in [0, 3) and";
   const auto splits_of = [](std::vector<int64_t> where, std::vector<float> weights = {}) {
@@ -378,25 +378,26 @@ std::vector<Wrong> Wrongs() {
     return Given{Form::kSamples, 1, std::move(where), {1, 2, 3, 1}, {}};
   };
   return {
-      {{Form::kDense, 1, {}, {1, -1, 2}, {}}, {id + "1 "}},
-      {{Form::kDense, 1, {}, {1, 2, 4}, {}, true, false}, {id + "2 "}},
-      {{Form::kDense, 1, {}, {int64_t{1} << 40, 0, 0}, {}}, {id + "0 "}},
-      {{Form::kSplits, 1, {0, 2, 2, 4}, {1, 2, 3, -7}, {}}, {id + "3 "}},
-      {{Form::kSamples, 1, {0, 1, 1, 2}, {1, 4, 3, 1}, {}}, {id + "1 "}},
+      {{Form::kDense, 1, {}, {1, -1, 2}, {}}, {id, "id at position 1 "}},
+      {{Form::kDense, 1, {}, {1, 2, 4}, {}, true, false}, {id, "id at position 2 "}},
+      {{Form::kDense, 1, {}, {int64_t{1} << 40, 0, 0}, {}}, {id, "id at position 0 "}},
+      {{Form::kSplits, 1, {0, 2, 2, 4}, {1, 2, 3, -7}, {}}, {id, "id at position 3 "}},
+      {{Form::kSamples, 1, {0, 1, 1, 2}, {1, 4, 3, 1}, {}}, {id, "id at position 1 "}},
       {splits_of({0, 3, 2, 4}), {splits, "row 1 "}},
       {splits_of({1, 2, 3, 4}), {splits, "row 0 "}},
       {splits_of({0, 1, 2, 3}), {splits, "row 2 "}},
       {splits_of({0, 1, int64_t{1} << 40, 4}), {splits, "row 1 "}},
-      {samples_of({0, 2, 1, 2}), {samples, "index 2 "}},
-      {samples_of({0, 1, 2, 3}), {samples, "index 3 "}},
-      {samples_of({-1, 1, 2, 2}), {samples, "index 0 "}},
-      {{Form::kIndices, 2, {0, 0, 2, 0, 1, 0, 2, 1}, {1, 2, 3, 1}, {}}, {samples, "index 2 "}},
-      {splits_of({0, 1, 2, 4}, {1, NAN, 1, 1}), {"must be finite", "weight 1 "}},
+      {samples_of({0, 2, 1, 2}), {samples, "index at position 2 "}},
+      {samples_of({0, 1, 2, 3}), {samples, "index at position 3 "}},
+      {samples_of({-1, 1, 2, 2}), {samples, "index at position 0 "}},
+      {{Form::kIndices, 2, {0, 0, 2, 0, 1, 0, 2, 1}, {1, 2, 3, 1}, {}},
+       {samples, "index at position 2 "}},
+      {splits_of({0, 1, 2, 4}, {1, NAN, 1, 1}), {"must be finite", "weight at position 1 "}},
       {splits_of({0, 1, 2, 4}, {1, 1, 1, kInfinity}),
-       {"must be finite", "weight 3 "},
+       {"must be finite", "weight at position 3 "},
        Combiner::kMean},
       {splits_of({0, 1, 2, 4}, {1e-45f, 1, 1, 1}),
-       {"must be finite", "weight 0 "},
+       {"must be finite", "weight at position 0 "},
        Combiner::kSqrtN},
   };
 }

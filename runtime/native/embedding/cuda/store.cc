@@ -567,8 +567,9 @@ class Store : public TableStore {
     }
     switch (kind) {
       case kBadSample:
-        what += "sample indices must be in [0, " + Text(feature.samples()) +
-                ") and, if enqueued on a GPU, not descend; index " + Text(at) + " is not so";
+        what += "sample index at position " + Text(at) +
+                " is wrong; sample indices must be in [0, " + Text(feature.samples()) +
+                ") and, if enqueued on a GPU, must not descend";
         break;
       case kBadOffset:
         what +=
@@ -577,11 +578,13 @@ class Store : public TableStore {
             Text(at) + " do not";
         break;
       case kBadId:
-        what += "ids must be in [0, " + Text(table.rows) + "), id " + Text(at) + " is not";
+        what += "id at position " + Text(at) + " is out of range; ids must be in [0, " +
+                Text(table.rows) + "), the rows of the table";
         break;
       case kBadWeight:
-        what += "weights, and what a combiner makes of them, must be finite, weight " +
-                Text(at) + " is not";
+        what += "weight at position " + Text(at) +
+                " is wrong; weights, and the factors that a "
+                "combiner computes from them, must be finite";
         break;
       default:
         what += "gradients must be finite, that of sample " + Text(at / table.dimension) +
