@@ -50,8 +50,8 @@ def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
             continue
         try:
             # If the shape of an input is left open, the sizes that it defines have no
-            # value. In C++, such a size is unknown, and so is a size computed from it.
-            # Shapes with these sizes need no special treatment.
+            # value. In C++, such a size is unknown. A size computed from it is unknown
+            # too. Shapes with these sizes need no special treatment.
             writer = _Writer(op, read)
             found[arg.name] = writer.shape(parsed(said[arg.name]))
         except OpenError as error:

@@ -27,8 +27,8 @@ class Refusal:
         argument: the input or attr at fault; "" if there is no memory for the result.
         label: the argument's name as callers know it, with the position in a list.
         given: what came.
-        has: what came, in words: "input has 2 dimensions".
-        must: what is allowed, in words: "it must have 4".
+        has: what came, as text: "input has 2 dimensions".
+        must: what is allowed, as text: "it must have 4".
     """
 
     argument: str
