@@ -23,7 +23,10 @@ from multiprocessing.context import ForkContext, SpawnContext
 from pathlib import Path
 from typing import Any, Final
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from opwright_notation.tensorflow_log import hidden_log
+
+with hidden_log():
+    importlib.import_module("tensorflow")
 
 import numpy as np
 import tensorflow as tf

@@ -6,12 +6,11 @@ A command imports TensorFlow only when it runs, so help and usage errors come at
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+
+from opwright_notation.tensorflow_log import hidden_log
 
 __all__ = ["main"]
 
@@ -28,38 +27,10 @@ exit status: 0 found, 1 nothing found, 2 a wrong call
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the ops that match; returns 0, or 1 if there are none."""
     options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with without_log():
+    with hidden_log():
         if options.command == "for-tf":
             return _for_tf(options.name)
         return _search(" ".join(options.words), options.limit)
-
-
-#: Lines of TensorFlow's log below errors.
-_LOG = re.compile(rb"WARNING: All log messages before absl::Init|[IW]\d{4} \d\d:\d\d:")
-
-
-@contextmanager
-def without_log() -> Iterator[None]:
-    """Keeps TensorFlow's log from stderr; other lines come at the end.
-
-    TensorFlow's libraries write some lines whatever TF_CPP_MIN_LOG_LEVEL says.
-    """
-    import tempfile
-
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            captured.seek(0)
-            kept = (line for line in captured if not _LOG.match(line))
-            os.write(2, b"".join(kept))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from opwright_notation.tensorflow_log import hidden_log
 from opwright_runtime._extras import how_to_install
 
 __all__ = ["command", "main"]
@@ -61,7 +62,8 @@ def command() -> int:
         return status
     if options.command != "check":
         # The package imports TensorFlow.
-        files = importlib.import_module("opwright_runtime.convert.files")
+        with hidden_log():
+            files = importlib.import_module("opwright_runtime.convert.files")
         files.remove_rest(Path(options.target), pid)
     _say(_DIED.format(signal.Signals(-status).name))
     return 1
@@ -79,15 +81,18 @@ def _waited(pid: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Converts one model; returns 0, or 1 if it is refused, or 2 for a wrong call."""
     options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         from rich.console import Console
     except ModuleNotFoundError:
         _say(f"needs rich, which is not installed; {how_to_install('convert')}")
         return 2
-    progress = Console(stderr=True)
     try:
-        with progress.status("starting TensorFlow") as status, _quiet():
+        # A descriptor of its own: hidden_log replaces stderr.
+        with (
+            os.fdopen(os.dup(2), "w") as terminal,
+            Console(file=terminal).status("starting TensorFlow") as status,
+            _quiet(),
+        ):
             outcome = _run(options, status.update)
     except KeyboardInterrupt:
         _say("interrupted")
@@ -222,9 +227,10 @@ def _shape(text: str) -> tuple[str, tuple[int | None, ...]]:
 
 
 def _run(options: argparse.Namespace, notify: Any) -> Any:
-    # It loads the native kernels.
-    importlib.import_module("opwright")
-    convert: Any = importlib.import_module("opwright_runtime.convert")
+    with hidden_log():
+        # It loads the native kernels.
+        importlib.import_module("opwright")
+        convert: Any = importlib.import_module("opwright_runtime.convert")
     shared = {
         "signature": options.signature,
         "inputs": options.input,

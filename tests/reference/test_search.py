@@ -18,7 +18,6 @@ from tensorflow.python.framework import op_callbacks
 
 import opwright
 from opwright import OpInputError, OpUnknownError
-from opwright_runtime.cli import without_log
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.documents import documents
 from opwright_runtime.search.words import parts_of
@@ -366,31 +365,6 @@ def test_cli_search_in_a_terminal_cuts_rows_to_its_width() -> None:
     rows = printed.splitlines()
     assert len(rows) == 2 and rows[0].startswith("MatMul")
     assert max(map(len, rows)) == 60 and rows[0].endswith("...")
-
-
-def test_cli_search_prints_no_log() -> None:
-    """The installed command: `python -m opwright` imports the package first."""
-    script = (
-        "import sys; from opwright_runtime.cli import main; "
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    kept = {key: one for key, one in os.environ.items() if key[:6] != "TF_CPP"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, "search", "--limit", "1", "cumsum"],
-        env=kept,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Cumsum ")
-
-
-def test_without_log_keeps_other_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    log = b"I0000 00:00:1795648118.992278    6806 a.cc:31] x\n"
-    with without_log():
-        os.write(2, log + b"a warning\nE0000 00:00:1 an error\nW0000 00:00:1 x\n")
-    assert capfd.readouterr().err == "a warning\nE0000 00:00:1 an error\n"
 
 
 def test_cli_for_tf_composed_function_prints_that_and_the_ops() -> None:

@@ -52,6 +52,16 @@ def test_tpu_check_command_saved_model_compiles(saved: str) -> None:
     assert report["compilations"][0]["flops"] > 0
 
 
+def test_tpu_check_command_help_lists_the_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Compiles a SavedModel, a .keras file, a Keras model or a function" in text
+    assert "folder of a SavedModel, a .keras file, or a function or Keras model" in text
+
+
 def test_tpu_check_command_unsupported_op_returns_1(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opwright_notation.tensorflow_log import hidden_log
 from opwright_runtime._extras import how_to_install
 from opwright_runtime.tpu_check import (
     CHIPS,
@@ -83,15 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 if it compiles, 1 if not, 2 for a wrong call, 3 if libtpu timed out.
     """
     options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         from rich.console import Console
     except ModuleNotFoundError:
         _say(f"needs rich, which is not installed; {how_to_install('tpu')}")
         return 2
-    progress = Console(stderr=True)
     try:
-        report = _check(options, progress)
+        # A descriptor of its own: hidden_log replaces stderr.
+        with os.fdopen(os.dup(2), "w") as terminal:
+            report = _check(options, Console(file=terminal))
     except OpenShapeError as error:
         _say(f"{error.reason}: give {_options(error)}")
         return 2
@@ -115,8 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="opwright-tpu-check",
         description=(
-            "Compiles a model or a function for TPUs, on a machine without one,"
-            " and prints whether that works, what stops it, memory and FLOPs."
+            "Compiles a SavedModel, a .keras file, a Keras model or a function for"
+            " TPUs, on a machine without one, and prints whether that works, what stops"
+            " it, memory and FLOPs."
         ),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -207,8 +209,9 @@ def _check(options: argparse.Namespace, progress: Console) -> Report:
     compiler.require(options.chip or DEFAULT_CHIPS)
     path = _path(options.program)
     with progress.status("starting TensorFlow") as status:
-        # This import loads the native kernels.
-        importlib.import_module("opwright")
+        with hidden_log():
+            # This import loads the native kernels.
+            importlib.import_module("opwright")
         program = path or _function(options.program)
         args, kwargs = _inputs(options.input, program)
         return check_tpu(
