@@ -145,7 +145,9 @@ class _Words:
         has, must = _PREDICATES[name]
         if name == "pairs":
             has = has.format(*map(self.text, node.args))
-        must = must.format(*map(self.shown, node.args)) if name == TABLE else must
+        must = (
+            must.format(*map(self.format_value, node.args)) if name == TABLE else must
+        )
         return Refusal(argument, label, None, f"{label} {has}", must)
 
     def compared(self, node: ast.Compare) -> Refusal:
@@ -176,7 +178,7 @@ class _Words:
             if isinstance(found, tuple):
                 return ", ".join(map(str, found))
             return str(found)
-        return f"{self.shown(node)} ({self.text(node)})"
+        return f"{self.format_value(node)} ({self.text(node)})"
 
     def subject(self, node: ast.expr) -> tuple[str, str, str]:
         """The argument that an expression is about, what it has, and "it must"."""
@@ -195,13 +197,13 @@ class _Words:
                     has = f"{label} has {count(number, 'element')}"
                     return argument, has, "it must have"
                 if name == "shape":
-                    has = f"{label} has the shape {self.shown(node)}"
+                    has = f"{label} has the shape {self.format_value(node)}"
                     return argument, has, "it must have"
                 if name in ("least", "most"):
                     has = f"{label} contains {found}"
                     return argument, has, "each element must be"
                 if name == "held":
-                    has = f"{label} holds a variable of shape {self.shown(node)}"
+                    has = f"{label} holds a variable of shape {self.format_value(node)}"
                     return argument, has, "it must have"
                 if name == "last":
                     has = f"{label} ends with {found}"
@@ -214,7 +216,7 @@ class _Words:
                     has = f"{self.label(argument)} has size {found} at axis {at}"
                     return argument, has, "it must be"
         argument = next(iter(names_in(node)), "")
-        return argument, f"{self.text(node)} is {self.shown(node)}", "it must be"
+        return argument, f"{self.text(node)} is {self.format_value(node)}", "it must be"
 
     def is_shape(self, node: ast.expr) -> bool:
         return (
@@ -229,7 +231,7 @@ class _Words:
         except MisfitError:
             return None
 
-    def shown(self, node: ast.expr) -> str:
+    def format_value(self, node: ast.expr) -> str:
         found = self.known(node)
         if isinstance(found, tuple):
             return f"[{', '.join('?' if n is None else str(n) for n in found)}]"

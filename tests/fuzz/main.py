@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from .draws import LEAST, fitting
-from .progress import say, shown
+from .progress import say, show_progress
 from .reduce import Plain, reduced, write
 from .supervisor import Finding, Worker
 
@@ -211,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     threads = [threading.Thread(target=fuzzer.work) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
-    with shown(options.calls, lambda: fuzzer.total):
+    with show_progress(options.calls, lambda: fuzzer.total):
         for thread in threads:
             thread.join()
     for failure in fuzzer.failures:

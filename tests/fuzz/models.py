@@ -1,4 +1,4 @@
-"""Converts damaged models, and reports what is not refused in words.
+"""Converts damaged models, and reports what is not refused with a ConvertError.
 
 `PYTHONPATH=tests python -m fuzz.models 5000`. Each model is damaged from a seed and
 converted. Then either the target is there, or a ConvertError says why not, the target

@@ -34,7 +34,7 @@ from .ops_findings import (
 )
 from .ops_state import EXAMPLE, SEPARATOR
 from .ops_supervisor import Ended, LimitedWorker
-from .progress import say, shown
+from .progress import say, show_progress
 from .reduce import Plain, reduced
 
 # Calls of a process: to start one takes as long as a hundred calls.
@@ -434,7 +434,7 @@ def run(options: argparse.Namespace) -> Run:
     made.prepare()
     threads = [threading.Thread(target=made.work) for _ in range(options.jobs)]
     total = sum(len(one.ops) * (one.last - one.first) for one in made.tasks)
-    with shown(total, lambda: made.made):
+    with show_progress(total, lambda: made.made):
         for thread in threads:
             thread.start()
         try:

@@ -14,7 +14,7 @@ def say(words: str) -> None:
 
 
 @contextmanager
-def shown(total: int, made: Callable[[], int]) -> Iterator[None]:
+def show_progress(total: int, made: Callable[[], int]) -> Iterator[None]:
     """Progress: a bar on a terminal, otherwise a line from time to time.
 
     Args:

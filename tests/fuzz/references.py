@@ -183,8 +183,8 @@ def keras_rnn(inputs: list[Any], attrs: dict[str, Any], outputs: Arrays) -> str 
     expected = [y, h, c if mode == b"lstm" else np.zeros([])]
     names = ("output", "output_h", "output_c")
     for name, found, one in zip(names, outputs, expected, strict=True):
-        room = accuracy * (1 + np.abs(one).max(initial=0))
-        if found.shape != one.shape or (np.abs(found - one) > room).any():
+        allowed = accuracy * (1 + np.abs(one).max(initial=0))
+        if found.shape != one.shape or (np.abs(found - one) > allowed).any():
             return f"{name} must be {one.tolist()}, is {found.tolist()}"
     return None
 

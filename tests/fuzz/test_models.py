@@ -1,4 +1,4 @@
-"""Damaged models are converted, or refused in words: `python -m fuzz.models`."""
+"""Damaged models are converted, or refused with an error: `python -m fuzz.models`."""
 
 from __future__ import annotations
 

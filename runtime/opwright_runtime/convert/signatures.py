@@ -14,7 +14,7 @@ from opwright_runtime.convert.errors import ConvertError
 from opwright_runtime.convert.graphs import GraphDef, data_inputs, node_of
 from opwright_runtime.convert.numbers import Run, Values
 
-# A message of protocol buffers has at most 2 GB, and a graph needs room for its nodes.
+# A message of protocol buffers has at most 2 GB, and a graph needs space for its nodes.
 _LARGEST = 2_000_000_000
 
 

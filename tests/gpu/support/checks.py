@@ -42,9 +42,9 @@ def gpu(values: NDArray[Any]) -> torch.Tensor:
 
 def unaligned(values: NDArray[Any]) -> torch.Tensor:
     """The same values, one float behind where a vector could begin."""
-    room = torch.empty(values.size + 1, device=DEVICE)
-    room[1:] = gpu(values.ravel())
-    return room[1:].view(values.shape)
+    buffer = torch.empty(values.size + 1, device=DEVICE)
+    buffer[1:] = gpu(values.ravel())
+    return buffer[1:].view(values.shape)
 
 
 def coefficients(bags: Bags) -> tuple[NDArray[Any], NDArray[Any]]:

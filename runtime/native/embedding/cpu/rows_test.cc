@@ -64,8 +64,8 @@ Ids DrawSingleIds(Random& random, int64_t samples, int64_t rows) {
   return ids;
 }
 
-LookupCall CallOf(const Ids& ids, const Floats& table, int64_t stride, int64_t dimension,
-                  float* out) {
+LookupCall MakeCall(const Ids& ids, const Floats& table, int64_t stride, int64_t dimension,
+                    float* out) {
   LookupCall call{};
   call.table = table.get();
   call.stride = stride;
@@ -97,7 +97,7 @@ TEST(Rows, LookupsAtOddWidths) {
         const int64_t out_stride = width + random.Below(4);
         const Floats out(samples * out_stride, random.Below(4));
         std::fill_n(out.get(), out.size(), 9.f);
-        LookupCall call = CallOf(ids, table, stride, width, out.get());
+        LookupCall call = MakeCall(ids, table, stride, width, out.get());
         call.out_stride = out_stride;
         if (single) call.offsets = nullptr;
         const bool weighted = !single && random.Below(2), scaled = !single && random.Below(2);
@@ -143,7 +143,7 @@ TEST(Rows, StreamingLookupsWriteTheSameBits) {
         const Floats out(samples * out_stride, offset), wanted(samples * out_stride, offset);
         std::fill_n(out.get(), out.size(), 9.f);
         std::fill_n(wanted.get(), wanted.size(), 9.f);
-        LookupCall call = CallOf(ids, table, width, width, wanted.get());
+        LookupCall call = MakeCall(ids, table, width, width, wanted.get());
         call.out_stride = out_stride;
         SelectRowKernels().lookup(call);
         call.out = out.get();
@@ -164,7 +164,7 @@ TEST(Rows, LookupsStayWithinTheirSamples) {
     Ids ids;
     ids.offsets = {0, 1, 2, 2, 4, 5};
     ids.rows = {0, 1, 2, 3, 0};
-    LookupCall call = CallOf(ids, table, 21, 21, out.get());
+    LookupCall call = MakeCall(ids, table, 21, 21, out.get());
     call.first = 1;
     call.end = 4;
     SelectRowKernels().lookup(call);
@@ -184,7 +184,7 @@ TEST(Rows, QuantizedLookups) {
       Ids ids;
       ids.offsets = {0, 1};
       ids.rows = {0};
-      LookupCall call = CallOf(ids, table, width, width, out.get());
+      LookupCall call = MakeCall(ids, table, width, width, out.get());
       call.quantization = &quantization;
       SelectRowKernels().lookup(call);
       for (int64_t k = 0; k < width; ++k) {
@@ -211,7 +211,7 @@ TEST(Rows, QuantizedRowsStayWithinTheLimits) {
       Ids ids;
       ids.offsets = {0, 1};
       ids.rows = {0};
-      LookupCall call = CallOf(ids, Floats(1, 0), 9, 9, out);
+      LookupCall call = MakeCall(ids, Floats(1, 0), 9, 9, out);
       call.table = table;
       call.quantization = &quantization;
       SelectRowKernels().lookup(call);
