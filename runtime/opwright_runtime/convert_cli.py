@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # A descriptor of its own: hidden_log replaces stderr.
         with (
-            os.fdopen(os.dup(2), "w") as terminal,
+            os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal,
             Console(file=terminal).status("starting TensorFlow") as status,
             _quiet(),
         ):

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         # A descriptor of its own: hidden_log replaces stderr.
-        with os.fdopen(os.dup(2), "w") as terminal:
+        with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
             report = _check(options, Console(file=terminal))
     except OpenShapeError as error:
         _say(f"{error.reason}: give {_options(error)}")
