@@ -26,10 +26,9 @@ from typing import Any, Final
 from opwright_notation.tensorflow_log import hidden_log
 
 with hidden_log():
-    importlib.import_module("tensorflow")
+    import tensorflow as tf
 
 import numpy as np
-import tensorflow as tf
 from google.protobuf import message, text_format
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import ops
@@ -222,8 +221,7 @@ def _send_ops(path: Path, sender: Any) -> None:
     """Sends the OpList that the library at `path` registers, or why that failed."""
     try:
         # `path` is absolute, because the loader searches a bare name in the system's
-        # folders. TensorFlow's load_op_library is not used. It would also generate
-        # Python functions, and it fails for some names of ops.
+        # folders. load_op_library would generate functions, and fails for some names.
         handle = pywrap_tf_session.TF_LoadLibrary(str(path))
         registered: Any = pywrap_tf_session.TF_GetOpList(handle)
         sender.send((bytes(registered), ""))
