@@ -198,6 +198,7 @@ def test_convert_of_a_keras_model_reaches_all_formats(
     check(saved(build(keras.layers), kind, tmp_path), convert, tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize("build", [stacked, bidirectional])
 def test_convert_of_opwright_layers_from_h5_reaches_all_formats(
@@ -231,6 +232,7 @@ def legacy_with_states() -> Any:
     return tf_keras.Model(x, [y, h, c])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     "build", [legacy_stacked, legacy_bidirectional, legacy_with_states]

@@ -155,6 +155,7 @@ def test_convert_error_survives_pickling() -> None:
     assert (str(after), after.node, after.op) == ("text", "a/b", "CudnnRNN")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("missing", "call"),
     [

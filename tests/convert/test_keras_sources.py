@@ -108,6 +108,7 @@ def test_to_plain_of_keras_layers_leaves_calls_of_other_threads_alone(
     assert (tmp_path / "plain").is_dir()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("steps", [1, 2, None])
 def test_to_plain_of_keras_layers_replaces_them_for_any_steps(
     steps: int | None, tmp_path: Path
@@ -115,6 +116,7 @@ def test_to_plain_of_keras_layers_replaces_them_for_any_steps(
     assert "OpwrightKerasRNN" in found_ops(model(time=steps), tmp_path)
 
 
+@pytest.mark.rotating
 def test_to_plain_of_a_model_with_a_lambda_replaces_its_layers(tmp_path: Path) -> None:
     made = model(L.Lambda(lambda y: tf.abs(y)))
     assert "OpwrightKerasRNN" in found_ops(made, tmp_path)
@@ -133,6 +135,7 @@ class Subclass(keras.Model):  # type: ignore[misc]
         return self.rnn(x)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("of", [L, opwright.keras])
 def test_to_plain_of_a_model_that_has_no_copy_says_which_loops_stay(
     of: Any, tmp_path: Path

@@ -94,6 +94,7 @@ def test_to_plain_result_serves_and_trains_without_opwright(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mask", [False, True])
 def test_to_plain_of_opwright_keras_layers_keeps_their_gradient(
     mask: bool, tmp_path: Path

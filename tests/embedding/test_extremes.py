@@ -35,6 +35,7 @@ from embedding.support.cases import (
 from opwright import Scope
 from opwright.tpu import LoadAllTPUEmbeddingParameters
 from opwright_runtime import native
+from support import tiers
 
 raw = tf.raw_ops
 Floats = NDArray[np.float32]
@@ -146,9 +147,10 @@ def tried(call: Callable[[], object]) -> str:
     return ""
 
 
+@pytest.mark.partial
 @given(step=steps())
 @settings(
-    max_examples=400,
+    max_examples=400 if tiers.FULL else 100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -28,6 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.rotating(together="trained")
 def test_two_tower_recall_exceeds_recall_of_popularity(trained: Path) -> None:
     found = losses(trained)
     assert [len(epoch) for epoch in found] == [3] * 6  # 44 steps, 20 a call
@@ -54,12 +55,14 @@ def test_two_tower_equal_seeds_give_equal_losses(tmp_path: Path) -> None:
     assert abs(run("other", "2")[0] - first[0]) > 0.01
 
 
+@pytest.mark.rotating(together="trained")
 def test_two_tower_loss_curve_is_a_png(trained: Path) -> None:
     picture = tf.io.decode_png((trained / "loss.png").read_bytes())
     assert picture.shape == [600, 1050, 4]
     assert len(np.unique(picture)) > 50
 
 
+@pytest.mark.rotating(together="trained")
 def test_two_tower_user_without_history_is_served(trained: Path) -> None:
     served = tf.saved_model.load(str(trained / "serving"))
     nothing = tf.ragged.constant([[], [3]], tf.int64)
@@ -68,6 +71,7 @@ def test_two_tower_user_without_history_is_served(trained: Path) -> None:
     assert np.isfinite(scores).all()
 
 
+@pytest.mark.rotating(together="trained")
 def test_two_tower_resume_matches_uninterrupted_run(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_worker_call_that_hangs_is_ended(
     assert ended.kind == "hang"
 
 
+@pytest.mark.rotating
 def test_worker_call_that_grows_is_ended(
     monkeypatch: pytest.MonkeyPatch, worker: LimitedWorker
 ) -> None:
@@ -93,6 +94,7 @@ def test_worker_call_that_grows_is_ended(
     assert ended.kind == "memory"
 
 
+@pytest.mark.rotating
 def test_run_goes_on_after_a_call_that_ends_the_process(tmp_path: Path) -> None:
     options = ["--ops", "LearnedUnigramCandidateSampler,AddV2", "--calls", "60"]
     made = run(parse([*ONE, *options, "--corpus", str(tmp_path)]))

@@ -51,6 +51,7 @@ def modules(draw: st.DrawFn, mode: str) -> Any:
     )
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", KINDS)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(data=st.data())
