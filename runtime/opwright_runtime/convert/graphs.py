@@ -180,11 +180,11 @@ class Shapes:
 
     def _flat(self, body: Body) -> GraphDef:
         proposed = self._arguments.get(body.name)
-        declared = _declared(body.function)
+        stated = declared(body.function)
         shapes = [
             _both(one, other)
             for one, other in zip(
-                declared, proposed or [None] * len(declared), strict=True
+                stated, proposed or [None] * len(stated), strict=True
             )
         ]
         copy = type(body.function)()
@@ -227,7 +227,7 @@ def _shape(shape: Any) -> Shape:
     return None if shape.rank is None else tuple(shape.as_list())
 
 
-def _declared(function: Any) -> list[Shape]:
+def declared(function: Any) -> list[Shape]:
     """The shapes that a function states for its arguments."""
     count = len(function.signature.input_arg)
     shapes: list[Shape] = [None] * count
@@ -296,6 +296,33 @@ def require_ops(graph: GraphDef) -> None:
                     node=body.place(node.name),
                     op=node.op,
                 )
+
+
+def library_of(graph: GraphDef, name: str) -> Any:
+    """The library with a function and those that it calls."""
+    functions = {one.signature.name: one for one in graph.library.function}
+    found = type(graph.library)()
+    for one in sorted(reached(functions, [name])):
+        found.function.add().CopyFrom(functions[one])
+    return found
+
+
+def reached(functions: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+    """The functions of these names, and those that they call."""
+    found: set[str] = set()
+    left = [*names]
+    while left:
+        name = left.pop()
+        if name in functions and name not in found:
+            found.add(name)
+            for node in functions[name].node_def:
+                left += callees(node)
+    return found
+
+
+def callees(node: NodeDef) -> list[str]:
+    """The functions that a node calls, of which its op may be one."""
+    return [node.op, *called(node)]
 
 
 def unique_name(base: str, taken: Sequence[str] | set[str]) -> str:

@@ -15,6 +15,7 @@ from opwright_runtime.convert import (
     files,
     flat_graphs,
     forms,
+    implementations,
     numbers,
     packages,
     signatures,
@@ -57,6 +58,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
     ):
         request.notify("reading the model")
         fixed = without_assignments(source.folder, Path(folder, "fixed"))
+        fixed, loops = implementations.with_nodes(fixed, Path(folder, "nodes"))
         loaded = signatures.load(source.folder)
         shapes = {} if callable(model) else request.shapes
         flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
@@ -88,7 +90,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + notes,
+            source.notes + implementations.notes(loops) + notes,
         )
 
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from opwright_runtime.convert import files, numbers, saved_models, signatures
+from opwright_runtime.convert import (
+    files,
+    implementations,
+    numbers,
+    saved_models,
+    signatures,
+)
 from opwright_runtime.convert.calls import Request, calls_for
 from opwright_runtime.convert.errors import ConvertError
 from opwright_runtime.convert.layers import OPS
@@ -32,6 +38,7 @@ def convert(model: Any, path: Path, request: Request) -> Report:
     ):
         request.notify("reading the graph")
         message = saved_models.read(source.folder)
+        unused = implementations.without_unused(message)
         request.notify("replacing recurrent nodes")
         found = saved_models.replace_in(message, OPS, Plain())
         if rest := saved_models.left(message, OPS):
@@ -44,7 +51,7 @@ def convert(model: Any, path: Path, request: Request) -> Report:
             comparisons = _checked(source, written, request, allowed)
         if source.frozen:
             _write_graph(message, target)
-        notes = _notes(source, found)
+        notes = _notes(source, found, unused)
         return Report(
             source.name,
             str(path),
@@ -63,11 +70,15 @@ def _write_graph(message: Any, target: Path) -> None:
     target.write_bytes(graph.SerializeToString(deterministic=True))
 
 
-def _notes(source: Source, found: list[Found]) -> tuple[str, ...]:
+def _notes(source: Source, found: list[Found], unused: int) -> tuple[str, ...]:
     notes = [*source.notes]
+    if unused:
+        notes.append(
+            f"{unused} functions for GPUs are left out; the layers keep their loops"
+        )
     if not found:
         notes.append("the model has no recurrent node of cuDNN or opwright")
-    if (source.folder / "keras_metadata.pb").is_file():
+    if (source.original / "keras_metadata.pb").is_file():
         notes.append(
             "keras_metadata.pb is left out, because tf_keras would build the layers of "
             "cuDNN from it; load the result with tf.saved_model.load"

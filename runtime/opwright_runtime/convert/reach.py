@@ -48,6 +48,21 @@ def of_signatures(model: SavedModel) -> dict[str, NodeDef]:
     return found
 
 
+def of_library(meta: Any) -> set[str]:
+    """The functions that a loaded model can run, also for its gradients."""
+    graph, objects = meta.graph_def, meta.object_graph_def
+    functions = {one.signature.name: one for one in graph.library.function}
+    names = [*objects.concrete_functions]
+    names += [one.gradient_func for one in graph.library.gradient]
+    names += [one.gradient_func for one in graph.library.registered_gradients]
+    for node in graph.node:
+        names += graphs.callees(node)
+    for one in objects.nodes:
+        names += one.function.concrete_functions
+        names.append(one.bare_concrete_function.concrete_function_name)
+    return graphs.reached(functions, names)
+
+
 def _signatures(meta: Any) -> list[str]:
     return [name for name in meta.signature_def if name not in _OF_THE_LOADER]
 

@@ -13,6 +13,8 @@ from opwright_runtime.convert.errors import ConvertError, refusal
 from opwright_runtime.convert.graphs import Body, GraphDef, NodeDef, Shapes
 from opwright_runtime.convert.layers import BACKWARD, FORWARD, Shape
 
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
 
 @dataclass(frozen=True)
 class Found:
@@ -76,18 +78,35 @@ def replace_nodes(
     Raises:
         ConvertError: a node cannot be replaced. The graph is then undefined.
     """
+    return _replace_nodes(graph, lambda node: node.op in ops, replace)
+
+
+def replace_calls(
+    graph: GraphDef, functions: frozenset[str], replace: Replace
+) -> list[Found]:
+    """Replaces calls of these functions, as `replace_nodes` does."""
+    return _replace_nodes(
+        graph,
+        lambda node: node.op in _CALLS and node.attr["f"].func.name in functions,
+        replace,
+    )
+
+
+def _replace_nodes(
+    graph: GraphDef, wanted: Callable[[NodeDef], bool], replace: Replace
+) -> list[Found]:
     graphs.require_ops(graph)
-    hit = [body for body in graphs.bodies(graph) if _has(body, ops)]
+    hit = [body for body in graphs.bodies(graph) if any(map(wanted, body.nodes))]
     if not hit:
         return []
     shapes = Shapes(graph, [body.name for body in hit])
     library = _Library(graph)
     found = []
     for body in hit:
-        _check_reserves(body)
+        _check_reserves(body, wanted)
         renamed: dict[str, str] = {}
         for node in body.nodes:
-            if node.op not in ops:
+            if not wanted(node):
                 continue
             made = _replacement(body, node, shapes, replace)
             if made is None:
@@ -98,10 +117,6 @@ def replace_nodes(
             library.call(node, made)
         _rename(body, renamed)
     return found
-
-
-def _has(body: Body, ops: frozenset[str]) -> bool:
-    return any(node.op in ops for node in body.nodes)
 
 
 def _replacement(
@@ -117,12 +132,12 @@ def _replacement(
         ) from error
 
 
-def _check_reserves(body: Body) -> None:
-    """Refuses a reserve that goes elsewhere than into backward nodes.
+def _check_reserves(body: Body, wanted: Callable[[NodeDef], bool]) -> None:
+    """Refuses a reserve of these nodes that goes elsewhere than into backward nodes.
 
     It is what one kernel hands to another one; other ops cannot read it.
     """
-    forward = {node.name for node in body.nodes if node.op in FORWARD}
+    forward = {node.name for node in body.nodes if node.op in FORWARD and wanted(node)}
     reserves = {
         name
         for node in forward
@@ -158,6 +173,9 @@ def _check_reserves(body: Body) -> None:
 def _renamed(body: Body, node: NodeDef) -> dict[str, str]:
     """The names of a node's outputs in a function, and those of the call."""
     if body.function is None:
+        return {}
+    if node.op in _CALLS:
+        # The new node is a call too.
         return {}
     definition = graphs.op_def(node.op)
     names: dict[str, str] = {}

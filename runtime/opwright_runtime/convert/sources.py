@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,12 +54,19 @@ class Source:
         folder: of the SavedModel.
         frozen: whether the model was given as a GraphDef.
         notes: what the report says about reading it.
+        given: the folder that this one was copied from, if it is a copy.
     """
 
     name: str
     folder: Path
     frozen: bool = False
     notes: tuple[str, ...] = ()
+    given: Path | None = None
+
+    @property
+    def original(self) -> Path:
+        """The folder with all that the model has besides its graph."""
+        return self.given or self.folder
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,7 @@ def opened(
         with tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder:
             target = Path(folder, "model")
             saved_models.without_dropout(source.folder, target)
-            yield replace(source, folder=target)
+            yield replace(source, folder=target, given=source.folder)
 
 
 @contextmanager
@@ -189,8 +198,8 @@ def _kept_loops(count: int, error: Exception) -> str:
 
 
 def _load_keras(path: Path) -> _Graph:
-    """Loads a file with Keras 3, or with tf_keras if it has layers of cuDNN."""
-    legacy = b"CuDNN" in path.read_bytes()
+    """Loads a file with the Keras that wrote it: Keras 3, or tf_keras."""
+    legacy = _is_of_keras_2(path)
     if not legacy:
         keras: Any = importlib.import_module("keras")
         # It registers the layers that files name.
@@ -200,7 +209,7 @@ def _load_keras(path: Path) -> _Graph:
         tf_keras: Any = importlib.import_module("tf_keras")
     except ModuleNotFoundError as error:
         raise ConvertError(
-            f"{path} has CuDNN layers, which need tf_keras; pip install tf_keras"
+            f"{path} is a file of Keras 2, which needs tf_keras; pip install tf_keras"
         ) from error
     v1 = tf_keras.src.layers.rnn
     known = {
@@ -209,6 +218,22 @@ def _load_keras(path: Path) -> _Graph:
     }
     with tf_keras.utils.custom_object_scope(known):
         return tf_keras.models.load_model(path, compile=False)
+
+
+def _is_of_keras_2(path: Path) -> bool:
+    """Whether Keras 2 wrote the file. Keras 3 refuses options of its layers."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if "metadata.json" not in archive.namelist():
+                return False
+            metadata = json.loads(archive.read("metadata.json"))
+        version = metadata.get("keras_version")
+    else:
+        h5py: Any = importlib.import_module("h5py")
+        with h5py.File(path) as file:
+            version = file.attrs.get("keras_version")
+    text = version.decode() if isinstance(version, bytes) else str(version or "")
+    return text.startswith(("1.", "2."))
 
 
 def _save_function(

@@ -16,6 +16,7 @@ from opwright_runtime.convert import (
     flat_graphs,
     forms,
     graphs,
+    implementations,
     layers,
     numbers,
     packages,
@@ -92,6 +93,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
     ):
         request.notify("reading the model")
         fixed = without_assignments(source.folder, Path(folder, "fixed"))
+        fixed, loops = implementations.with_nodes(fixed, Path(folder, "nodes"))
         loaded = signatures.load(source.folder)
         function = signatures.choose(loaded, request.signature)
         given = {} if callable(model) else request.shapes
@@ -123,7 +125,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + notes,
+            source.notes + implementations.notes(loops) + notes,
         )
 
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime.rnn.converters import converting
+from opwright_runtime.rnn.masked_steps import Steps, add_zeros
 from opwright_runtime.rnn.packed import GATES, RnnMode, Sizes
 from opwright_runtime.rnn.plain_cells import keras_weights, zero_past
 from opwright_runtime.rnn.plain_loops import LOOPS
@@ -122,7 +123,7 @@ class _KernelLayer:
         else:
             mask = tf.broadcast_to(tf.cast(mask, tf.bool), [batch, time])
             mask = tf.reverse(mask, [1]) if self.go_backwards else mask
-            steps = _Steps(mask, self.zero_output_for_mask, search=runtime is None)
+            steps = Steps(mask, self.zero_output_for_mask, search=runtime is None)
             x, lengths = steps.to_front(x), steps.lengths
             y, states = _run(run, mode, self.cell, x, states, lengths)
             last = steps.last(states[0])
@@ -370,7 +371,7 @@ def _train(
     batch = None if x.shape[0] else tf.shape(x)[0]
     if batch is not None:
         more = tf.maximum(0, 1 - batch)
-        operands = [_pad(one, axis=0, after=more) for one in operands]
+        operands = [add_zeros(one, axis=0, after=more) for one in operands]
     x, lengths, *padded = operands
     y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(
         input=x,
@@ -429,51 +430,3 @@ def _params(
     missing = tf.zeros([2 - bias.shape[0], bias.shape[1]], bias.dtype)
     parts += [missing, tf.concat(gates(bias, axis=-1), axis=-1)]
     return tf.concat([tf.reshape(part, [-1]) for part in parts], axis=0)
-
-
-def _pad(
-    tensor: _Tensor, *, axis: int, before: _Tensor = 0, after: _Tensor = 0
-) -> _Tensor:
-    """Adds zeros along an axis."""
-    paddings: list[list[_Tensor]] = [[0, 0] for _ in tensor.shape]
-    paddings[axis] = [before, after]
-    return tf.pad(tensor, paddings)
-
-
-class _Steps:
-    """Moves the unmasked steps of sequences to the front, as the kernels require.
-
-    If `zeros` is true, a masked step outputs zeros. Otherwise it outputs what the last
-    unmasked step before it did, or zeros if there is none.
-    """
-
-    def __init__(self, mask: _Tensor, zeros: bool, search: bool) -> None:
-        # Whether the runtime has an op for binary searches.
-        self._search = search
-        shown = tf.cast(mask, tf.int32)
-        self.lengths = tf.reduce_sum(shown, axis=1)
-        # For each step, the number of unmasked steps up to it.
-        self._count = tf.cumsum(shown, axis=1)
-        # For each step, the number of the unmasked step whose output it has, counted
-        # from 1. For 0, the output is zeros.
-        self._source = self._count * shown if zeros else self._count
-
-    def to_front(self, x: _Tensor) -> _Tensor:
-        """Reorders [batch, time, size]: unmasked steps first, then arbitrary ones."""
-        shape = tf.shape(self._count)
-        time = shape[1]
-        numbers = tf.broadcast_to(tf.range(1, time + 1), shape)
-        if self._search:
-            at = tf.searchsorted(self._count, numbers)
-        else:
-            before = tf.expand_dims(self._count, 1) < tf.expand_dims(numbers, 2)
-            at = tf.reduce_sum(tf.cast(before, tf.int32), axis=-1)
-        return tf.gather(x, tf.minimum(at, time - 1), batch_dims=1)
-
-    def back(self, y: _Tensor) -> _Tensor:
-        """The outputs of all steps, from the outputs in the order of `to_front`."""
-        return tf.gather(_pad(y, axis=1, before=1), self._source, batch_dims=1)
-
-    def last(self, h: _Tensor) -> _Tensor:
-        """The output of the last step, from the final state."""
-        return tf.where(self._source[:, -1:] > 0, h, tf.zeros_like(h))
