@@ -183,9 +183,7 @@ class Shapes:
         stated = declared(body.function)
         shapes = [
             _both(one, other)
-            for one, other in zip(
-                stated, proposed or [None] * len(stated), strict=True
-            )
+            for one, other in zip(stated, proposed or [None] * len(stated), strict=True)
         ]
         copy = type(body.function)()
         copy.CopyFrom(body.function)

@@ -19,13 +19,21 @@ from opwright_runtime.convert import graphs, reach, saved_models
 from opwright_runtime.convert.graphs import GraphDef, NodeDef
 from opwright_runtime.convert.layers import KERAS, OPS, Shape
 from opwright_runtime.convert.plain import Function
-from opwright_runtime.convert.rewrite import Replacement, replace_calls, signature_of
+from opwright_runtime.convert.rewrite import (
+    CALLS,
+    Found,
+    Replacement,
+    replace_calls,
+    signature_of,
+)
 from opwright_runtime.convert.saved_models import SavedModel
 from opwright_runtime.rnn.masked_steps import Steps
 from opwright_runtime.rnn.packed import RnnMode
 from opwright_runtime.rnn.plain_cells import Tensor
 
 _API = "api_implements"
+# The name of the node in a function that takes the place of a layer.
+_NODE = "layer_of_tf_keras"
 _CELLS: Mapping[str, RnnMode] = {"lstm": "lstm", "gru": "gru"}
 # The numbers that a function is tried on: its unknown sizes, and the masks.
 _BATCH, _TIME = 5, 4
@@ -71,29 +79,39 @@ def _with_ops(graph: GraphDef) -> set[str]:
     return found
 
 
-def with_nodes(folder: Path, target: Path) -> tuple[Path, int]:
+def with_nodes(folder: Path, signature: str | None, target: Path) -> Path:
     """The SavedModel itself, or one in `target` with a node for each such layer.
 
-    Returns:
-        The folder, and the number of layers.
+    Args:
+        folder: of the SavedModel.
+        signature: whose layers become nodes.
+        target: the folder of the new SavedModel.
     """
     if not native.loaded():
-        return folder, 0
+        return folder
     model = saved_models.read(folder)
+    called = {
+        node.attr["f"].func.name
+        for node in reach.of_signature(model, signature).values()
+        if node.op in CALLS
+    }
     count = 0
     for meta in model.meta_graphs:
-        known = _recognized(meta.graph_def)
+        known = _recognized(meta.graph_def, called)
         if known:
             count += len(replace_calls(meta.graph_def, frozenset(known), _By(known)))
     if not count:
-        return folder, 0
+        return folder
     saved_models.write(model, folder, target)
-    return target, count
+    return target
 
 
-def notes(count: int) -> tuple[str, ...]:
-    """What a report says about layers that became nodes."""
-    return (f"{count} layers were loops of tf_keras",) if count else ()
+def notes(nodes: Sequence[Found]) -> list[str]:
+    """What a report says about nodes of opwright, some of which were such layers."""
+    loops = sum(_NODE in one.node for one in nodes)
+    others = len(nodes) - loops
+    found = [f"{others} nodes were {KERAS}"] if others else []
+    return found + ([f"{loops} layers were loops of tf_keras"] if loops else [])
 
 
 @dataclass(frozen=True)
@@ -130,16 +148,15 @@ class _Form:
         inputs, units = kernel[0], recurrent[0]
         return None if not inputs or not units else (inputs, units)
 
-    def function(self, inputs: int, units: int) -> Function:
+    def function(self) -> Function:
         """The layer with one node."""
         lstm = self.mode == "lstm"
 
         def layer(x: Tensor, *given: Tensor) -> list[Tensor]:
-            states = [tf.reshape(one, [-1, units]) for one in given[: 1 + lstm]]
+            states = given[: 1 + lstm]
             kernel, recurrent, bias, *mask = given[1 + lstm :]
             x = _oriented(self, x)
             batch, time = tf.unstack(tf.shape(x)[:2])
-            x = tf.reshape(x, [batch, time, inputs])
             steps = None
             if mask:
                 shown = _oriented(self, tf.reshape(mask[0], tf.shape(mask[0])[:2]))
@@ -154,6 +171,7 @@ class _Form:
                 bias=tf.reshape(bias, [-1, bias.shape[-1]]),
                 sequence_lengths=lengths,
                 rnn_mode=self.mode,
+                name=_NODE,
             )
             last = h if steps is None else steps.last(h)
             if not self.every:
@@ -185,7 +203,14 @@ class _By:
     ) -> Replacement | None:
         form = self._known[node.attr["f"].func.name]
         sizes = form.sizes
-        if sizes is None:
+        sequence, state = shapes[:2]
+        if (
+            sizes is None
+            or not sequence
+            or not state
+            or None in (sequence[-1], state[-1])
+        ):
+            # A node needs the sizes, and the loop does not.
             return None
         known = [
             declared if given is None else given
@@ -196,7 +221,7 @@ class _By:
         known[at] = form.shapes[at]
         return Replacement(
             form,
-            form.function(*sizes),
+            form.function(),
             signature_of(known, dtypes),
             f"{form.mode}, {sizes[1]} units",
             KERAS,
@@ -204,17 +229,14 @@ class _By:
         )
 
 
-def _recognized(graph: GraphDef) -> dict[str, _Form]:
-    """The functions that compute what a node of cuDNN can, by their names."""
-    called = {
-        node.attr["f"].func.name
-        for node in graphs.nodes(graph)
-        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
-    }
+def _recognized(graph: GraphDef, called: set[str]) -> dict[str, _Form]:
+    """Those of the functions that compute what a node can, by their names."""
     found = {}
     for function in graph.library.function:
         name = function.signature.name
-        device = function.attr["api_preferred_device"].s if _API in function.attr else b""
+        device = (
+            function.attr["api_preferred_device"].s if _API in function.attr else b""
+        )
         if device != b"CPU" or name not in called:
             continue
         form = _form_of(graph, function)
@@ -225,7 +247,9 @@ def _recognized(graph: GraphDef) -> dict[str, _Form]:
 
 def _form_of(graph: GraphDef, function: Any) -> _Form | None:
     """What a function computes, if its signature and its numbers say so."""
-    mode = _CELLS.get(function.attr[_API].s.partition(b"_")[0].decode("utf-8", "replace"))
+    mode = _CELLS.get(
+        function.attr[_API].s.partition(b"_")[0].decode("utf-8", "replace")
+    )
     dtypes = [tf.as_dtype(one.type) for one in function.signature.input_arg]
     shapes = graphs.declared(function)
     count = 6 if mode == "lstm" else 5
@@ -261,9 +285,8 @@ def _tried(
     for zeros in (False, True) if form.masked else (False,):
         every = steps == time
         one = _Form(**{**vars(form), "zeros": zeros, "every": every})
-        assert one.sizes is not None
         with tf.init_scope():
-            found = one.function(*one.sizes)(*map(tf.constant, values))
+            found = one.function()(*map(tf.constant, values))
         close = _CLOSE[form.dtype]
         if all(
             a.shape == b.shape

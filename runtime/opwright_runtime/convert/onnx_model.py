@@ -58,7 +58,9 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
     ):
         request.notify("reading the model")
         fixed = without_assignments(source.folder, Path(folder, "fixed"))
-        fixed, loops = implementations.with_nodes(fixed, Path(folder, "nodes"))
+        fixed = implementations.with_nodes(
+            fixed, request.signature, Path(folder, "nodes")
+        )
         loaded = signatures.load(source.folder)
         shapes = {} if callable(model) else request.shapes
         flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
@@ -90,7 +92,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + implementations.notes(loops) + notes,
+            source.notes + notes,
         )
 
 
@@ -118,9 +120,7 @@ def prepare(
         )
         for place, layers in known.values()
     ]
-    notes = []
-    if keras:
-        notes.append(f"{len(keras)} nodes were OpwrightKerasRNN")
+    notes = implementations.notes(keras)
     cast = sorted({one.dtype.name for _, one in known.values()} - {"float32"})
     if cast:
         notes.append(f"recurrent layers of {', '.join(cast)} compute in float32")

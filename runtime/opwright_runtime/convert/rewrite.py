@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from opwright_runtime.convert.errors import ConvertError, refusal
 from opwright_runtime.convert.graphs import Body, GraphDef, NodeDef, Shapes
 from opwright_runtime.convert.layers import BACKWARD, FORWARD, Shape
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+CALLS: Final = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def replace_calls(
     """Replaces calls of these functions, as `replace_nodes` does."""
     return _replace_nodes(
         graph,
-        lambda node: node.op in _CALLS and node.attr["f"].func.name in functions,
+        lambda node: node.op in CALLS and node.attr["f"].func.name in functions,
         replace,
     )
 
@@ -174,7 +174,7 @@ def _renamed(body: Body, node: NodeDef) -> dict[str, str]:
     """The names of a node's outputs in a function, and those of the call."""
     if body.function is None:
         return {}
-    if node.op in _CALLS:
+    if node.op in CALLS:
         # The new node is a call too.
         return {}
     definition = graphs.op_def(node.op)

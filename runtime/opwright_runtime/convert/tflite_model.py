@@ -93,7 +93,9 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
     ):
         request.notify("reading the model")
         fixed = without_assignments(source.folder, Path(folder, "fixed"))
-        fixed, loops = implementations.with_nodes(fixed, Path(folder, "nodes"))
+        fixed = implementations.with_nodes(
+            fixed, request.signature, Path(folder, "nodes")
+        )
         loaded = signatures.load(source.folder)
         function = signatures.choose(loaded, request.signature)
         given = {} if callable(model) else request.shapes
@@ -125,7 +127,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + implementations.notes(loops) + notes,
+            source.notes + notes,
         )
 
 
@@ -151,7 +153,7 @@ def prepare(flat: Flat, form: Form) -> tuple[list[Found], tuple[str, ...]]:
     flat_graphs.prune(flat)
     replacer = _Replacer(form.fused, _read_cells(flat.graph))
     found = replace_nodes(flat.graph, frozenset(FORWARD), replacer)
-    notes = [f"{len(keras)} nodes were OpwrightKerasRNN"] if keras else []
+    notes = implementations.notes(keras)
     notes += sorted(replacer.notes)
     return found, tuple(notes)
 
