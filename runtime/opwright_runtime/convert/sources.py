@@ -199,18 +199,19 @@ def _kept_loops(count: int, error: Exception) -> str:
 
 def _load_keras(path: Path) -> _Graph:
     """Loads a file with the Keras that wrote it: Keras 3, or tf_keras."""
-    legacy = _is_of_keras_2(path)
-    if not legacy:
-        keras: Any = importlib.import_module("keras")
-        # It registers the layers that files name.
-        importlib.import_module("opwright_runtime.rnn.keras_layers")
-        return keras.models.load_model(path, compile=False)
+    if not _is_of_keras_2(path):
+        return _load_keras_3(path)
     try:
         tf_keras: Any = importlib.import_module("tf_keras")
-    except ModuleNotFoundError as error:
-        raise ConvertError(
-            f"{path} is a file of Keras 2, which needs tf_keras; pip install tf_keras"
-        ) from error
+    except ModuleNotFoundError:
+        try:
+            return _load_keras_3(path)
+        except Exception as error:
+            # Keras 3 lacks layers and options of Keras 2.
+            raise ConvertError(
+                f"{path} is a file of Keras 2, which needs tf_keras; pip install "
+                f"tf_keras (Keras 3: {_short(error)})"
+            ) from error
     v1 = tf_keras.src.layers.rnn
     known = {
         "CuDNNGRU": v1.cudnn_gru.CuDNNGRU,
@@ -218,6 +219,13 @@ def _load_keras(path: Path) -> _Graph:
     }
     with tf_keras.utils.custom_object_scope(known):
         return tf_keras.models.load_model(path, compile=False)
+
+
+def _load_keras_3(path: Path) -> _Graph:
+    keras: Any = importlib.import_module("keras")
+    # It registers the layers that files name.
+    importlib.import_module("opwright_runtime.rnn.keras_layers")
+    return keras.models.load_model(path, compile=False)
 
 
 def _is_of_keras_2(path: Path) -> bool:
