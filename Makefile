@@ -248,7 +248,8 @@ tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in do
 tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, and renew the table.
 	$(BIN)/python tools/tpu_ops.py --jobs $(JOBS)
 
-# Of each TensorFlow an environment, and the native library built against it.
+# Of each TensorFlow an environment, and the native library built against it. A new
+# TensorFlow may have no tf_keras of its version, and the one before refuses it: --no-deps.
 VERSIONS ?= 2.18 2.19 2.20 2.21
 ENVIRONMENTS ?= build/environments
 .PRECIOUS: $(ENVIRONMENTS)/%/.ready
@@ -256,7 +257,8 @@ $(ENVIRONMENTS)/%/.ready: pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(@D)/bin/python -m pip install --quiet --editable ".[codegen]" --group smoke \
-		"tensorflow==$*.*" "tf_keras==$*.*"
+		"tensorflow==$*.*"
+	$(@D)/bin/python -m pip install --quiet --no-deps "tf_keras<=$*.99"
 	@touch $@
 
 native-for-%: $(VENV)/.native $(ENVIRONMENTS)/%/.ready

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _SOURCE = (
     "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
-    " that opwright is made of), or files, with commas between several: libraries"
-    " (.so), saved lists of ops (.pb, or text: .pbtxt), folders of these"
+    " that opwright is made of), a version of TensorFlow that it is for (2.20), or"
+    " files, with commas between several: libraries (.so), saved lists of ops (.pb,"
+    " .pb.xz, or text: .pbtxt), folders of these"
 )
 
 _EPILOG = """\
@@ -30,7 +31,7 @@ typical runs:
   opwright-codegen generate                 bring generated/opwright up to date
   opwright-codegen generate --check         fail, and say where, if it is not
   opwright-codegen lint                     check every opdef, print every problem
-  opwright-codegen diff installed opwright  what opwright has that TensorFlow lacks
+  opwright-codegen diff opwright installed  what TensorFlow adds and lacks
 
 classes for the ops of a library of your own:
   opwright-codegen import --library ./libmy_ops.so --opdefs my_opdefs --group audio
@@ -297,7 +298,7 @@ def _add_save(commands: _Commands) -> None:
     command = commands.add_parser(
         "save",
         help="an OpList to compare with later",
-        description="Saves the OpDefs of a source as an OpList (.pb or .pbtxt).",
+        description="Saves OpDefs of a source as an OpList (.pb, .pb.xz or .pbtxt).",
     )
     command.add_argument("source", metavar="SOURCE", help=_SOURCE)
     command.add_argument("file", metavar="FILE", type=Path)
@@ -307,17 +308,19 @@ def _add_save(commands: _Commands) -> None:
 def _add_since(commands: _Commands) -> None:
     command = commands.add_parser(
         "since",
-        help="which version of TensorFlow brought which op, attr and value",
+        help="which version of TensorFlow brought or dropped which op, attr and value",
         description=(
-            "Compares versions of TensorFlow and writes into the opdefs which ops,"
-            " attrs and allowed values the oldest of them lacks, and which version"
-            " brought each."
+            "Compares versions of TensorFlow and writes into the opdefs which version"
+            " brought each op, attr and allowed value that the oldest lacks ('since'),"
+            " and which dropped each op and attr that the newest lacks ('dropped_in')."
+            " The versions are those whose registries DIR/registries has, as"
+            " 2.21.pb.xz, and those given."
         ),
     )
     command.add_argument(
         "versions",
         metavar="VERSION=SOURCE",
-        nargs="+",
+        nargs="*",
         type=_version,
         help=f"the oldest first, as 2.18=ops-2.18.pb; a SOURCE is {_SOURCE}",
     )
@@ -647,14 +650,11 @@ def _lint(options: argparse.Namespace) -> int:
 
 
 def _since(options: argparse.Namespace) -> int:
-    from opwright_codegen import importer, since
+    from opwright_codegen import importer, registries, since
 
     if not since.in_order([version for version, _ in options.versions]):
         raise SourceError("versions must be different ones, the oldest first")
-    history = [
-        (version, {op.name: op for op in _ops(source)})
-        for version, source in options.versions
-    ]
+    history = registries.history(options.opdefs, dict(options.versions), _ops)
     changed, kept = importer.date_ops(history, options.opdefs)
     for path in changed:
         _print(f"updated {path}")

@@ -1,8 +1,9 @@
-"""Reads regular files of a bounded size."""
+"""Reads regular files of a bounded size, and saved lists of ops in compressed form."""
 
 from __future__ import annotations
 
 import errno
+import lzma
 import os
 import stat
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Final
 TEXT: Final = 16 * 2**20
 #: The largest size of a saved list of ops, in bytes. TensorFlow's has a million.
 LIST: Final = 256 * 2**20
+#: How the name of a compressed list ends.
+COMPRESSED: Final = ".xz"
 
 _KINDS: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -35,14 +38,53 @@ def of(path: Path, most: int = TEXT) -> bytes:
             raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(path))
         read = file.read(most + 1)
     if len(read) > most:
-        what = f"has more than {most // 2**20} MiB, the most that is read"
-        raise OSError(errno.EFBIG, what, str(path))
+        raise _too_large(path, most)
     return read
+
+
+def of_list(path: Path) -> bytes:
+    """The bytes of a saved list of ops. They are unpacked if it is a `COMPRESSED` one.
+
+    Raises:
+      OSError: as `of` does; or the file is not compressed, is cut off, or has more than
+        `LIST` bytes once it is unpacked.
+    """
+    read = of(path, LIST)
+    if path.suffix != COMPRESSED:
+        return read
+    unpacking = lzma.LZMADecompressor()
+    try:
+        # Without a limit, a small file could unpack to more than the memory holds.
+        unpacked = unpacking.decompress(read, LIST + 1)
+    except lzma.LZMAError as error:
+        raise OSError(errno.EINVAL, f"does not unpack: {error}", str(path)) from error
+    if len(unpacked) > LIST:
+        raise _too_large(path, LIST)
+    if not unpacking.eof:
+        raise OSError(errno.EINVAL, "does not unpack: it is cut off", str(path))
+    return unpacked
+
+
+def packed(content: bytes, path: Path) -> bytes:
+    """The bytes to write to `path` for a list of ops: `of_list` reverses it."""
+    if path.suffix != COMPRESSED:
+        return content
+    return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+
+
+def is_list(path: Path, *kinds: str) -> bool:
+    """Whether the name is that of a list of one of these kinds, compressed or not."""
+    return path.name.removesuffix(COMPRESSED).endswith(kinds)
 
 
 def special(mode: int) -> str | None:
     """The kind of a file with this mode; None for a regular file or a folder."""
     return _KINDS.get(stat.S_IFMT(mode))
+
+
+def _too_large(path: Path, most: int) -> OSError:
+    what = f"has more than {most // 2**20} MiB, the most that is read"
+    return OSError(errno.EFBIG, what, str(path))
 
 
 def _without_waiting(path: str, flags: int) -> int:

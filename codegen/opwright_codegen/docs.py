@@ -294,6 +294,8 @@ _GRADIENTS: Final = {
 def _facts(op: Op) -> Iterator[str]:
     if op.since is not None:
         yield f"TensorFlow {op.since} brought it."
+    if op.dropped_in is not None:
+        yield f"TensorFlow {op.dropped_in} dropped it."
     if op.deprecation is not None:
         yield deprecation(op) or ""
     if op.is_stateful:
@@ -374,9 +376,10 @@ def _since(attr: Attr) -> str | None:
         brought.append(
             (version, dtype_text(value) if dtype else literals.quoted(value))
         )
-    return (
-        " ".join(f"TensorFlow {when} brought {what}." for when, what in brought) or None
-    )
+    said = [f"TensorFlow {when} brought {what}." for when, what in brought]
+    if attr.dropped_in is not None:
+        said.append(f"TensorFlow {attr.dropped_in} dropped it.")
+    return " ".join(said) or None
 
 
 def _least(attr: Attr) -> str | None:

@@ -76,6 +76,8 @@ def _facts(op: Op) -> Iterator[str]:
         yield f"deprecated: {_inline(table)}"
     if op.since is not None:
         yield f"since: {_inline(op.since)}"
+    if op.dropped_in is not None:
+        yield f"dropped_in: {_inline(op.dropped_in)}"
     yield from _section("inputs", [_arg(arg) for arg in op.inputs])
     yield from _section("outputs", [_arg(arg) for arg in op.outputs])
     attrs = [attr for attr in op.attrs if op.role(attr) is not Role.OPTION]
@@ -90,10 +92,10 @@ def _facts(op: Op) -> Iterator[str]:
 def with_facts(written: Op, facts: Op) -> Op:
     """`facts` with all that only `written` has.
 
-    Only `written` has what was written by hand, the versions that added ops, attrs and
-    values, and facts from registries. A single TensorFlow does not contain these
-    versions. `facts` may have texts of a library's OpDefs. These replace earlier
-    imported texts that were not edited.
+    Only `written` has what was written by hand, the versions that added and dropped
+    parts, options that were dropped, and facts from registries. A single TensorFlow
+    does not contain these versions. `facts` may have texts of a library's OpDefs. These
+    replace earlier imported texts that were not edited.
     """
     kept: list[str] = []
 
@@ -134,6 +136,7 @@ def with_facts(written: Op, facts: Op) -> Op:
             doc=text(old.doc, new.doc),
             message=old.message if new.kind == old.kind else None,
             since=old.since,
+            dropped_in=old.dropped_in,
             allowed_since=tuple(
                 (value, version)
                 for value, version in old.allowed_since
@@ -151,9 +154,10 @@ def with_facts(written: Op, facts: Op) -> Op:
         group=written.group,
         inputs=args(written.inputs, facts.inputs),
         outputs=args(written.outputs, facts.outputs),
-        attrs=tuple(map(attr, facts.attrs)),
+        attrs=_with_dropped(written.attrs, [attr(new) for new in facts.attrs]),
         deprecation=deprecation,
         since=written.since,
+        dropped_in=written.dropped_in,
         gradient=written.gradient,
         summary=text(written.summary, facts.summary),
         description=text(written.description, facts.description),
@@ -169,6 +173,23 @@ def with_facts(written: Op, facts: Op) -> Op:
     )
     known = dict.fromkeys((*facts.imported_text, *kept))
     return dataclasses.replace(renewed, imported_text=tuple(known))
+
+
+def _with_dropped(written: tuple[Attr, ...], fresh: list[Attr]) -> tuple[Attr, ...]:
+    """`fresh` with the options of `written` that a newer TensorFlow dropped.
+
+    An older TensorFlow has these options, in the same place among the others.
+    """
+    names = [attr.name for attr in fresh]
+    place = 0
+    for attr in written:
+        if attr.name in names:
+            place = names.index(attr.name) + 1
+        elif attr.dropped_in is not None:
+            fresh.insert(place, attr)
+            names.insert(place, attr.name)
+            place += 1
+    return tuple(fresh)
 
 
 def _inline(value: Any, readable: bool = True) -> str:
@@ -289,6 +310,8 @@ def _attr(attr: Attr) -> dict[str, Any]:
         entry["allowed_since"] = {
             str(value): version for value, version in attr.allowed_since
         }
+    if attr.dropped_in is not None:
+        entry["dropped_in"] = attr.dropped_in
     if attr.message is not None:
         entry["message"] = attr.message
     if attr.doc is not None:

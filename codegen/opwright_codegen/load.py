@@ -244,6 +244,7 @@ class _OpReader(ValueReader):
         rules.check_unique(self, inputs, outputs, (*attrs, *options))
         if not self.problems:
             rules.check_sections(self, op, attrs, options)
+            rules.check_versions(self, op, top, (*attrs, *options))
         if not self.problems:
             rules.check_names(self, op, top, args, (*attrs, *options))
             rules.check_truncated(self, op, top.at("truncated"))
@@ -299,6 +300,7 @@ class _OpReader(ValueReader):
             ),
             "deprecation": top.take("deprecated", self.deprecation),
             "since": top.take("since", self.version),
+            "dropped_in": top.take("dropped_in", self.version),
             "gradient_of": top.take("gradient_of", self.op_reference),
             "kernels": top.take("kernels", self.kernels) or (),
             "tpu_only": top.take("tpu_only", self.filled),
@@ -471,6 +473,7 @@ class _OpReader(ValueReader):
                 "message",
                 "since",
                 "allowed_since",
+                "dropped_in",
                 "doc",
             ):
                 table.take(key, nothing)
@@ -490,6 +493,7 @@ class _OpReader(ValueReader):
         )
         since = table.take("since", self.version)
         allowed_since = table.take("allowed_since", self.allowed_since(allowed or ()))
+        dropped_in = table.take("dropped_in", self.version)
         doc = table.take("doc", self.filled)
         table.close()
         if message is not None and (kind != "string" or allowed is not None):
@@ -520,6 +524,7 @@ class _OpReader(ValueReader):
             message,
             since,
             allowed_since=allowed_since or (),
+            dropped_in=dropped_in,
         )
         rules.check_default(self, table, attr)
         return table, attr

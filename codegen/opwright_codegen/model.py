@@ -123,6 +123,7 @@ class Attr:
     `message`: the full name of the protocol buffer that a string attr serializes.
     `since`: the version of TensorFlow that added the attr, if the op is older.
     `allowed_since`: allowed values that are newer than the attr, with their versions.
+    `dropped_in`: the first version of TensorFlow whose op does not have the attr.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Attr:
     message: str | None = None
     since: str | None = None
     allowed_since: tuple[tuple[str, str], ...] = ()
+    dropped_in: str | None = None
 
 
 class Role(Enum):
@@ -171,6 +173,7 @@ class Op:
 
     `since`: the version of TensorFlow that added the op, if the oldest version that
     opwright supports lacks it.
+    `dropped_in`: the first version of TensorFlow that no longer has the op.
     `gradient`: one of `GRADIENTS`; None if it is not known, as for a library's op.
     `imported_text`: digests of the texts that came from the library's OpDef.
     `check_with`: values of attrs or inputs with which a test checks the op's shapes.
@@ -193,6 +196,7 @@ class Op:
     gradient: str | None = None
     deprecation: Deprecation | None = None
     since: str | None = None
+    dropped_in: str | None = None
     summary: str | None = None
     description: str | None = None
     example: str | None = None

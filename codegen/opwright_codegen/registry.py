@@ -328,14 +328,14 @@ def _probed_attr(attr: Any) -> Any:
 
 
 def saved(path: Path) -> list[Any]:
-    """Reads an OpList that is saved in binary (`.pb`) or text (`.pbtxt`) form.
+    """Reads an OpList in binary (`.pb`) or text (`.pbtxt`) form, also with `.xz`.
 
     Raises:
       SourceError: the file cannot be read as an OpList.
     """
     try:
-        read = contents.of(path, contents.LIST)
-        if path.suffix == ".pb":
+        read = contents.of_list(path)
+        if contents.is_list(path, ".pb"):
             return list(op_def_pb2.OpList.FromString(read).op)
         return list(text_format.Parse(read.decode(), op_def_pb2.OpList()).op)
     except (
@@ -350,11 +350,11 @@ def saved(path: Path) -> list[Any]:
 
 
 def save(op_defs: Iterable[Any], path: Path) -> bytes:
-    """`op_defs` as an OpList: binary if `path` ends in `.pb`, otherwise as text."""
+    """`op_defs` as an OpList: text, or binary if `path` ends in `.pb` or `.pb.xz`."""
     op_list = op_def_pb2.OpList(op=op_defs)
-    if path.suffix == ".pb":
-        return bytes(op_list.SerializeToString(deterministic=True))
-    return str(text_format.MessageToString(op_list)).encode()
+    if contents.is_list(path, ".pb"):
+        return contents.packed(op_list.SerializeToString(deterministic=True), path)
+    return contents.packed(text_format.MessageToString(op_list).encode(), path)
 
 
 def from_op_def(op_def: Any, group: str) -> Op:

@@ -18,7 +18,10 @@ def find(written: Op, facts: Op) -> dict[str, str]:
     An attr was renamed if exactly one removed and one new attr have its properties. An
     input or output was renamed if the new one has the same place and type.
     """
-    found = dict(_attrs(written.attrs, facts.attrs))
+    # An option that a newer TensorFlow dropped was not renamed.
+    names = {attr.name for attr in facts.attrs}
+    there = [a for a in written.attrs if a.name in names or a.dropped_in is None]
+    found = dict(_attrs(there, facts.attrs))
     found |= dict(_args(written.inputs, facts.inputs, found))
     return found | dict(_args(written.outputs, facts.outputs, found))
 

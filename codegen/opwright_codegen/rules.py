@@ -10,6 +10,7 @@ import yaml
 from opwright_codegen import naming, requirements, shapes
 from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
+from opwright_codegen.since import number
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
 
 #: Inputs, outputs or attrs, each with its YAML mapping, which has places for problems.
@@ -113,6 +114,27 @@ def check_sections(reader: Reader, op: Op, attrs: Attrs, options: Attrs) -> None
         if reason is not None:
             reader.problem(
                 table.node, f"{attr.name!r} {reason}: it belongs under 'attrs'"
+            )
+
+
+def check_versions(reader: Reader, op: Op, top: Mapping, attrs: Attrs) -> None:
+    """Checks that each part was dropped after it was added, and can be left out."""
+    parts: list[tuple[Mapping, Op | Attr]] = [(top, op), *attrs]
+    for table, part in parts:
+        if part.dropped_in is None:
+            continue
+        since = part.since or op.since
+        if since is not None and number(part.dropped_in) <= number(since):
+            reader.problem(
+                table.at("dropped_in"),
+                f"'dropped_in' of {part.name!r} is {part.dropped_in}, the first version"
+                f" without it; it must be later than 'since', {since}",
+            )
+        if isinstance(part, Attr) and op.role(part) is not Role.OPTION:
+            reader.problem(
+                table.at("dropped_in"),
+                f"{part.name!r} takes no 'dropped_in', which only options do: a newer"
+                " TensorFlow has no such attr, and calls must be able to leave it out",
             )
 
 

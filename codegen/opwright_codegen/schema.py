@@ -104,6 +104,9 @@ def _attr() -> Schema:
             {"type": "object", "additionalProperties": _VERSION},
             "Of values that are newer than the attr: the TensorFlow they came with.",
         ),
+        dropped_in=_described(
+            _VERSION, "Of an option: the first TensorFlow without it, if there is one."
+        ),
         message=_described(
             _matching(load.MESSAGE),
             "By hand: of a string that is a serialized message, the message's name.",
@@ -179,6 +182,9 @@ def _facts() -> dict[str, Schema]:
         "deprecated": _deprecated(),
         "since": _described(
             _VERSION, "The TensorFlow that the op came with, if newer."
+        ),
+        "dropped_in": _described(
+            _VERSION, "The first TensorFlow without the op, if there is one."
         ),
         "gradient_of": _described(_OP_NAME, "By hand: the op that it differentiates."),
         "kernels": _described(

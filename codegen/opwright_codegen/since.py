@@ -1,4 +1,4 @@
-"""Finds the TensorFlow version that added an op, an attr or an allowed value.
+"""Finds the TensorFlow versions that added and dropped an op, an attr or a value.
 
 It compares the ops of several versions.
 """
@@ -17,16 +17,18 @@ History: TypeAlias = Sequence[tuple[str, Mapping[str, Op]]]
 
 
 def dated(op: Op, history: History) -> Op:
-    """`op` with the versions that added it, its attrs and their allowed values.
+    """`op` with the versions that added and dropped it, its attrs and allowed values.
 
     `history` does not date a part that its oldest version has already, or that no
     version has. The part then keeps the version that `op` states, unless an earlier
-    version in `history` has the part.
+    version in `history` has the part. The same is true of a part that the newest
+    version of `history` has: it keeps a version that is newer still.
     """
     since = _first(history, lambda found: True, op.name)
     return dataclasses.replace(
         op,
         since=_date(since, op.since, history),
+        dropped_in=_end(op.dropped_in, [op.name in ops for _, ops in history], history),
         attrs=tuple(_attr(attr, op, since, history) for attr in op.attrs),
     )
 
@@ -39,8 +41,23 @@ def undatable(op: Op, history: History) -> int:
 
 def in_order(versions: Sequence[str]) -> bool:
     """Whether the versions are distinct and sorted, the oldest first."""
-    numbers = [_number(version) for version in versions]
+    numbers = [number(version) for version in versions]
     return all(one < later for one, later in pairwise(numbers))
+
+
+def gap(versions: Sequence[str]) -> tuple[str, str] | None:
+    """Two neighbours in `versions` that have a version between them; None for none."""
+    for one, later in pairwise(versions):
+        major, minor = number(one)
+        if number(later) not in ((major, minor + 1), (major + 1, 0)):
+            return one, later
+    return None
+
+
+def number(version: str) -> tuple[int, int]:
+    """The parts of a version, by which versions are sorted."""
+    major, minor = version.split(".")
+    return int(major), int(minor)
 
 
 def _attr(attr: Attr, op: Op, op_since: str | None, history: History) -> Attr:
@@ -62,9 +79,13 @@ def _attr(attr: Attr, op: Op, op_since: str | None, history: History) -> Attr:
         as_old = first is not None and first == since != history[0][0]
         dates[value] = None if as_old else _date(first, written.get(value), history)
     as_old = since is not None and since == op_since != history[0][0]
+    # The versions that lack the op do not say which of its attrs were dropped before.
+    of_op = [(version, ops) for version, ops in history if op.name in ops]
+    had = [has(None)(ops[op.name]) for _, ops in of_op]
     return dataclasses.replace(
         attr,
         since=None if as_old else _date(since, attr.since, history),
+        dropped_in=_end(attr.dropped_in, had, of_op),
         allowed_since=tuple((value, date) for value, date in dates.items() if date),
     )
 
@@ -88,18 +109,28 @@ def _date(first: str | None, written: str | None, history: History) -> str | Non
         return written
     if first != oldest:
         return first
-    is_older = written is not None and _number(written) <= _number(oldest)
+    is_older = written is not None and number(written) <= number(oldest)
     return written if is_older else None
 
 
+def _end(written: str | None, had: Sequence[bool], history: History) -> str | None:
+    """The version that dropped a part, as the opdef should state it; None for none.
+
+    `had` says for each version of `history` whether it has the part, `written` is the
+    version that the opdef states.
+    """
+    if not any(had):
+        return written
+    last = max(index for index, has in enumerate(had) if has)
+    if last + 1 < len(history):
+        return history[last + 1][0]
+    is_newer = written is not None and number(written) > number(history[last][0])
+    return written if is_newer else None
+
+
 def _dates(op: Op) -> Iterator[str]:
-    if op.since is not None:
-        yield op.since
+    parts: tuple[Op | Attr, ...] = (op, *op.attrs)
+    for part in parts:
+        yield from filter(None, (part.since, part.dropped_in))
     for attr in op.attrs:
-        if attr.since is not None:
-            yield attr.since
         yield from (version for _, version in attr.allowed_since)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))

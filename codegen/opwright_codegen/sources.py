@@ -1,7 +1,8 @@
 """Reads ops from the sources that commands accept.
 
-A source is TensorFlow's registry, a folder of opdefs, or files. Files are libraries,
-each of which is read in another process, and saved lists of ops.
+A source is TensorFlow's registry, that of a version of TensorFlow, a folder of opdefs,
+or files. Files are libraries, each of which is read in another process, and saved lists
+of ops.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from opwright_codegen import load, registry
+from opwright_codegen import contents, load, registries, registry
 from opwright_codegen.left_out import OWN_OPS, TEST_OPS
 from opwright_codegen.model import Op
 from opwright_codegen.problems import Skipped, SourceError
@@ -50,7 +51,8 @@ def op_defs(source: str) -> list[Any]:
     folder = opdefs_of(source)
     if folder is not None:
         return [registry.to_op_def(op) for op in load.read(folder)]
-    return of_files([source])
+    kept = None if Path(source).exists() else registries.kept(load.own_opdefs())
+    return of_files([str((kept or {}).get(source, source))])
 
 
 def opdefs_of(source: str) -> Path | None:
@@ -173,11 +175,13 @@ def _within(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.rglob("*")
-        if _is_library(path) or path.suffix in _LISTS
+        if _is_library(path) or contents.is_list(path, *_LISTS)
         if path.is_file()
     )
 
 
 def _is_library(path: Path) -> bool:
     # libfoo.so.2 is a library, too.
-    return not {*path.suffixes}.isdisjoint(_LIBRARIES) and path.suffix not in _LISTS
+    return not {*path.suffixes}.isdisjoint(_LIBRARIES) and not contents.is_list(
+        path, *_LISTS
+    )

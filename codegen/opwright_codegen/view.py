@@ -86,6 +86,8 @@ class OpView:
     #: The op, attrs and values that the oldest supported TensorFlow lacks, with the
     #: version that added each.
     since: tuple[tuple[str, str], ...]
+    #: The op and attrs that a newer TensorFlow dropped, with the first version without.
+    dropped_in: tuple[tuple[str, str], ...]
     #: The parts of the op on which calls depend, if the class has `SCHEMA`.
     schema: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
@@ -247,6 +249,11 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         holds_parameters=tuple(map(_parameter, required.parameters)),
         holds_condition=required.condition,
         since=tuple(_since(op)),
+        dropped_in=tuple(
+            (part.name, part.dropped_in)
+            for part in (op, *op.attrs)
+            if part.dropped_in is not None
+        ),
         schema=tuple(_schema(op)) if states_schema else (),
         overloads=overloads,
         signature=signature,

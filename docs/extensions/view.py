@@ -151,6 +151,8 @@ def _badges(op: Op) -> Iterator[str]:
         yield f"removed in GraphDef {op.deprecation.version}"
     if op.since is not None:
         yield f"since TensorFlow {op.since}"
+    if op.dropped_in is not None:
+        yield f"dropped in TensorFlow {op.dropped_in}"
     if op.is_stateful:
         yield "stateful"
     if op.tpu_only is not None:

@@ -67,6 +67,34 @@ def test_of_a_file_beyond_the_bound_raises(tmp_path: Path) -> None:
     assert raised.value.filename == str(path)
 
 
+def test_of_list_of_a_compressed_list_reverses_packed(tmp_path: Path) -> None:
+    for name in ("2.21.pb.xz", "ops.pb"):
+        path = tmp_path / name
+        path.write_bytes(contents.packed(b"op" * 1000, path))
+        assert (path.stat().st_size < 1000) == name.endswith(".xz")
+        assert contents.of_list(path) == b"op" * 1000
+
+
+def test_of_list_of_a_damaged_compressed_list_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ops.pb.xz"
+    whole = contents.packed(b"op" * 1000, path)
+    for content, message in (
+        (b"ops", "does not unpack"),
+        (whole[:-4], "is cut off"),
+        (b"", "is cut off"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(OSError, match=message) as raised:
+            contents.of_list(path)
+        assert raised.value.filename == str(path)
+    path.write_bytes(whole)
+    monkeypatch.setattr(contents, "LIST", 1999)
+    with pytest.raises(OSError, match="has more than"):
+        contents.of_list(path)
+
+
 def test_lint_of_a_name_with_line_breaks_prints_one_line(tmp_path: Path) -> None:
     forged = "X\nopdefs/math/Good.yaml:1:1: Good: forged\x1b[2K\u202e"
     place(tmp_path / "opdefs", "math", "Roll")

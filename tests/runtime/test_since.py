@@ -1,4 +1,4 @@
-"""The error names what this TensorFlow lacks and a newer one has.
+"""The error names what this TensorFlow lacks and a newer or an older one has.
 
 The registry of the installed one has all of it: the tests take parts out.
 """
@@ -91,6 +91,40 @@ def test_options_attr_of_newer_tensorflow_is_refused(older: Any) -> None:
     assert dispatch._present(info, attrs) == {"version": 5}
     with pytest.raises(opwright.OpAttrError, match=words):
         dispatch._present(info, {"use_shardy_partitioner": True})
+
+
+def test_create_op_that_tensorflow_dropped_is_refused(
+    older: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DecodeJxl, "DROPPED_IN", {"DecodeJxl": "2.5"})
+    monkeypatch.setattr(DecodeJxl, "SINCE", {})
+    words = (
+        rf"TensorFlow {tf.__version__} has no op DecodeJxl: TensorFlow 2\.5 dropped it:"
+        " use another op, or an older TensorFlow"
+    )
+    with pytest.raises(opwright.OpUnknownError, match=words):
+        older(DecodeJxl, "DecodeJxl")
+    # A TensorFlow from before the op lacks it for the other reason.
+    monkeypatch.setattr(DecodeJxl, "SINCE", {"DecodeJxl": "2.98"})
+    monkeypatch.setattr(DecodeJxl, "DROPPED_IN", {"DecodeJxl": "2.99"})
+    with pytest.raises(opwright.OpUnknownError, match=r"TensorFlow 2\.98 brought it$"):
+        older(DecodeJxl, "DecodeJxl")
+
+
+def test_options_attr_that_tensorflow_dropped_is_refused(
+    older: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = {"use_shardy_partitioner": "2.21"}
+    monkeypatch.setattr(XlaCallModule, "DROPPED_IN", dropped)
+    older(XlaCallModule, "use_shardy_partitioner")
+    words = (
+        r"XlaCallModule: use_shardy_partitioner must be left at False \(TensorFlow "
+        rf"{tf.__version__} has no such attr, 2\.21 dropped it\), not True"
+    )
+    with pytest.raises(opwright.OpAttrError, match=words):
+        XlaCallModule.Options(use_shardy_partitioner=True)
+    left = XlaCallModule.Options(use_shardy_partitioner=False)
+    assert left == XlaCallModule.Options()
 
 
 def test_create_without_attr_of_newer_tensorflow_reads_default(older: Any) -> None:

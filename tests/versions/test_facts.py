@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright_codegen import registry, since
+from opwright_codegen import registries, registry, since, sources
 from opwright_codegen.model import Op
 from opwright_runtime import types
 from support.opdefs import every_op
+from support.places import OPDEFS
 
 MINOR = ".".join(tf.__version__.split(".")[:2])
 INSTALLED = {op_def.name: op_def for op_def in registry.installed()}
@@ -25,14 +26,26 @@ def later(version: str | None) -> bool:
     return tuple(map(int, version.split("."))) > tuple(map(int, MINOR.split(".")))
 
 
+def dropped(version: str | None) -> bool:
+    """Whether `version`, the first without an op or attr, runs or came before."""
+    return version is not None and not later(version)
+
+
 @pytest.fixture(scope="module")
 def ops() -> list[Op]:
     return [*every_op().values()]
 
 
 def test_opdef_since_matches_installed_tensorflow(ops: list[Op]) -> None:
-    wrong = [op.name for op in ops if later(op.since) == (op.name in INSTALLED)]
-    assert wrong == []
+    absent = {op.name for op in ops if later(op.since) or dropped(op.dropped_in)}
+    assert absent == {op.name for op in ops} - INSTALLED.keys()
+
+
+def test_kept_registry_of_the_installed_version_is_the_installed_one() -> None:
+    kept = registries.kept(OPDEFS)
+    if MINOR in kept:
+        found = {one.name: one for one in sources.wanted(sources.op_defs(MINOR))}
+        assert found == {one.name: one for one in sources.wanted(INSTALLED.values())}
 
 
 def differences(ops: list[Op]) -> Iterator[str]:
@@ -43,7 +56,8 @@ def differences(ops: list[Op]) -> Iterator[str]:
             a.name: a for a in registry.from_op_def(INSTALLED[op.name], "core").attrs
         }
         for attr in op.attrs:
-            if later(attr.since) == (attr.name in there):
+            absent = later(attr.since) or dropped(attr.dropped_in)
+            if absent == (attr.name in there):
                 yield f"{op.name}.{attr.name}"
             allowed = there[attr.name].allowed if attr.name in there else None
             for value in attr.allowed or () if allowed is not None else ():
@@ -61,6 +75,19 @@ def test_op_class_newer_than_tensorflow_raises_op_unknown_error(ops: list[Op]) -
         words = re.escape(f"has no op {op.name}: TensorFlow {op.since} brought it")
         with pytest.raises(opwright.OpUnknownError, match=words):
             _ = opwright.op_class(op.name).op_def
+
+
+def test_op_class_that_tensorflow_dropped_raises_op_unknown_error(
+    ops: list[Op],
+) -> None:
+    for op in ops:
+        if dropped(op.dropped_in):
+            words = re.escape(
+                f"has no op {op.name}: TensorFlow {op.dropped_in} dropped it: use"
+                " another op, or an older TensorFlow"
+            )
+            with pytest.raises(opwright.OpUnknownError, match=words):
+                _ = opwright.op_class(op.name).op_def
 
 
 def test_dtype_class_newer_than_tensorflow_raises_type_error() -> None:

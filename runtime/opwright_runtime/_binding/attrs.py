@@ -35,8 +35,8 @@ class AttrInfo:
         default: None if the attr has no default.
         inferred: whether TensorFlow infers it from the inputs.
         message: full name of the protocol buffer that a string serializes.
-        absent_until: the TensorFlow version that added the attr, if the installed one
-            lacks it.
+        why_absent: which version of TensorFlow added or dropped the attr, if the
+            installed one lacks it: `2.20 brought it`.
         newer: values that a newer TensorFlow added, each with its version.
         truncated: the narrower dtype to which kernels truncate the 64-bit integer.
     """
@@ -49,7 +49,7 @@ class AttrInfo:
     minimum: int | None
     inferred: bool
     message: str | None = None
-    absent_until: str | None = None
+    why_absent: str | None = None
     newer: Mapping[str, str] = field(default_factory=dict)
     truncated: tf.DType | None = None
 
@@ -77,7 +77,7 @@ class AttrInfo:
             return value
         raise BadValueError(
             f"left at {self.default!r} (TensorFlow {tf.__version__} has no such attr, "
-            f"{self.absent_until} brought it)"
+            f"{self.why_absent})"
         )
 
 
@@ -260,7 +260,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     Raises:
         BadValueError: `value` is of another kind, or is not allowed.
     """
-    if attr.absent_until is not None:
+    if attr.why_absent is not None:
         return attr.left(value)
     value = whole(attr, value)
     if attr.allowed is None and attr.minimum is None:

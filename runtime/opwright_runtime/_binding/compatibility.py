@@ -1,7 +1,8 @@
 """Compares the op that a class was generated for with the op that is registered.
 
 Classes of TensorFlow's own ops are not compared. They work with several versions of
-TensorFlow, and `SINCE` has the version that added each op, attr or value.
+TensorFlow. `SINCE` has the version that added each op, attr or value, and `DROPPED_IN`
+the first version without an op or attr.
 """
 
 from __future__ import annotations

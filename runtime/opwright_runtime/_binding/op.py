@@ -55,6 +55,7 @@ class Op:
     REQUIRES: ClassVar[tuple[str, ...]] = ()
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
+    DROPPED_IN: ClassVar[Mapping[str, str]] = {}
     SCHEMA: ClassVar[Mapping[str, str]] = {}
     Outputs: ClassVar[Any]
     Inputs: ClassVar[type[OpInputs]] = OpInputs
@@ -275,6 +276,7 @@ class Op:
                 cls.TRUNCATED,
                 cls.REQUIRES,
                 cls.SINCE,
+                cls.DROPPED_IN,
                 defaults=cls.Options._defaults() if hasattr(cls, "Options") else {},
             )
             cls._cached_info = info

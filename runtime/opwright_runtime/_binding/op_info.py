@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import tensorflow as tf
 
@@ -67,7 +67,7 @@ class OpInfo:
     requires: tuple[str, ...] = ()
     """Conditions of calls, as `opwright_notation.conditions` reads them."""
     absent: Mapping[str, AttrInfo] = field(default_factory=dict, hash=False)
-    """Attrs that the class has and this TensorFlow, which is older, lacks."""
+    """Attrs that the class has and this TensorFlow, which is older or newer, lacks."""
 
     @cached_property
     def required(self) -> tuple[AttrInfo, ...]:
@@ -150,6 +150,7 @@ def read_op_info(
     truncated: Mapping[str, str],
     requires: tuple[str, ...],
     since: Mapping[str, str],
+    dropped_in: Mapping[str, str],
     defaults: Mapping[str, object],
 ) -> OpInfo:
     """The registry's description of the op `name`.
@@ -164,6 +165,7 @@ def read_op_info(
         truncated: by name of an input or attr, the dtype to which kernels truncate it.
         requires: conditions of calls, as expressions of `opwright_notation`.
         since: versions of TensorFlow that added the op, an attr, or `attr=value`.
+        dropped_in: the first versions of TensorFlow without the op, or without an attr.
         defaults: defaults of optional attrs, by their Python names.
 
     Raises:
@@ -171,7 +173,7 @@ def read_op_info(
     """
     op_def = op_def_registry.get(name)
     if op_def is None:
-        raise _unknown(name, since)
+        raise _unknown(name, since, dropped_in)
     truncated_to = {name: tf.as_dtype(dtype) for name, dtype in truncated.items()}
 
     def arg(proto: Any) -> ArgInfo:
@@ -230,22 +232,51 @@ def read_op_info(
         native=native,
         shapes=shapes,
         requires=requires,
-        absent=_absent(python_names, since, defaults, {a.name for a in op_def.attr}),
+        absent=_absent(
+            python_names, since, dropped_in, defaults, {a.name for a in op_def.attr}
+        ),
     )
 
 
-def _unknown(name: str, since: Mapping[str, str]) -> Exception:
-    why = (
-        f"TensorFlow {since[name]} brought it"
-        if name in since
-        else "if a custom-op library has it, load that first with tf.load_op_library, "
-        "or pass --load to opwright-codegen generate"
-    )
+def _unknown(
+    name: str, since: Mapping[str, str], dropped_in: Mapping[str, str]
+) -> Exception:
+    if (absent := _why_absent(name, since, dropped_in)) is None:
+        why = (
+            "if a custom-op library has it, load that first with tf.load_op_library, "
+            "or pass --load to opwright-codegen generate"
+        )
+    elif absent.endswith(_DROPPED):
+        why = f"TensorFlow {absent}: use another op, or an older TensorFlow"
+    else:
+        why = f"TensorFlow {absent}"
     return errors.make(
         errors.OpUnknownError,
         name,
         f"TensorFlow {tf.__version__} has no op {name}: {why}",
     )
+
+
+_DROPPED: Final = "dropped it"
+
+
+def _why_absent(
+    name: str, since: Mapping[str, str], dropped_in: Mapping[str, str]
+) -> str | None:
+    """Which version added or dropped an op or attr that this TensorFlow lacks.
+
+    None if neither is known.
+    """
+    if name in dropped_in and (
+        name not in since or _minor(since[name]) <= _minor(tf.__version__)
+    ):
+        return f"{dropped_in[name]} {_DROPPED}"
+    return f"{since[name]} brought it" if name in since else None
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version, such as 2.22.0-rc0."""
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _arg(proto: Any, python_name: str, truncated: tf.DType | None) -> ArgInfo:
@@ -265,12 +296,13 @@ def _arg(proto: Any, python_name: str, truncated: tf.DType | None) -> ArgInfo:
 def _absent(
     python_names: Mapping[str, str],
     since: Mapping[str, str],
+    dropped_in: Mapping[str, str],
     defaults: Mapping[str, object],
     present: Collection[str],
 ) -> Mapping[str, AttrInfo]:
     """Attrs of the class that are not `present`. Each has a default."""
     found = {}
-    for name, version in since.items():
+    for name in (*since, *dropped_in):
         python_name = python_names.get(name, name)
         if name not in present and python_name in defaults:
             found[name] = AttrInfo(
@@ -281,6 +313,6 @@ def _absent(
                 allowed=None,
                 minimum=None,
                 inferred=False,
-                absent_until=version,
+                why_absent=_why_absent(name, since, dropped_in),
             )
     return found

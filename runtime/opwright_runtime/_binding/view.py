@@ -74,7 +74,7 @@ class OpInputs:
                 raise
             default = attr.default
             return default.encode() if attr.message is not None else default
-        if attr is None or attr.absent_until is not None:
+        if attr is None or attr.why_absent is not None:
             return value
         return attrs.from_operation(attr.kind, value, attr.message)
 
