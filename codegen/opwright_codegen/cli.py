@@ -554,6 +554,8 @@ def _import(options: argparse.Namespace) -> int:
     _warn_without_shapes(options.library)
     for reason in found.unread:
         _say(reason)
+    if done.added:
+        _say(f"next: 'opwright-codegen lint --opdefs {options.opdefs}' says what lacks")
     _say(
         f"{options.opdefs}: {len(done.added)} added, {len(done.updated)} updated,"
         f" {len(done.unchanged)} unchanged"

@@ -9,11 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tensorflow.core.framework import op_def_pb2
 
 import opwright_notation
-from opwright_codegen import load, written
+from opwright_codegen import load, registry, written
 from support.places import OPDEFS, ROOT
-from support.workplace import command, place
+from support.workplace import command, command_on_registry, place
 
 BARE = """\
 op: Bare
@@ -43,6 +44,18 @@ def test_lint_of_an_opdef_without_prose_warns_and_names_what_lacks(
         " summary, doc of x, y, size\n"
     ) in done.stderr
     assert done.stderr.endswith("opdefs: 1 op, 0 errors, 1 warning\n")
+
+
+def test_import_of_a_new_op_names_lint_as_the_next_step(tmp_path: Path) -> None:
+    path = tmp_path / "ops.pb"
+    path.write_bytes(registry.save([op_def_pb2.OpDef(name="Bare")], path))
+    run = ("import", "--library", path, "--opdefs", "mine", "--group", "math")
+    done = command_on_registry(*run, cwd=tmp_path)
+    step = "next: 'opwright-codegen lint --opdefs mine' says what lacks\n"
+    assert step in done.stderr
+    assert "next: " not in command_on_registry(*run, cwd=tmp_path).stderr
+    done = command("lint", "--opdefs", "mine", cwd=tmp_path)
+    assert "Bare: lacks what is written by hand: summary" in done.stderr
 
 
 def test_lint_of_the_opdefs_in_the_libraries_guide_warns_of_the_first(
