@@ -158,3 +158,14 @@ def test_check_of_layers_of_keras_2_says_that_all_exits_work(tmp_path: Path) -> 
     findings = check(saved(text(mask=True), "exported", tmp_path))
     assert findings.works
     assert not any(verdict.barred for verdict in findings.verdicts[:1])
+
+
+@pytest.mark.parametrize("dropout", [None, "off"])
+def test_to_plain_of_a_saved_model_of_keras_2_says_what_is_left_out(
+    dropout: Any, tmp_path: Path
+) -> None:
+    model = tf_keras.Sequential([L.InputLayer([3]), L.Dense(2)])
+    source = saved(model, "SavedModel", tmp_path)
+    report = to_plain(source, tmp_path / "plain", dropout=dropout)
+    assert any(one.startswith("keras_metadata.pb is left out") for one in report.notes)
+    assert not (tmp_path / "plain" / "keras_metadata.pb").exists()
