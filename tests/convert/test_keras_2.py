@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tf_keras
 
 from convert.support.models import CONVERSIONS, barred, onnx_ops, ops_of, tflite_ops
 from opwright.convert import check, to_onnx, to_plain, to_tflite
+from opwright_runtime.convert import saved_models
 from support.tiers import part_of
 
 L = tf_keras.layers
@@ -121,6 +123,42 @@ def test_convert_of_a_layer_of_keras_2_has_its_options(
     )
     assert len(report.found) == 1
     assert report.difference <= 2e-6
+
+
+def edited(source: Path, edit: Callable[[Any], None]) -> Path:
+    """Edits the functions of a SavedModel."""
+    message = saved_models.read(source)
+    for function in message.meta_graphs[0].graph_def.library.function:
+        edit(function)
+    (source / "saved_model.pb").write_bytes(message.SerializeToString())
+    return source
+
+
+def without_options(function: Any) -> None:
+    for name in ("go_backwards", "time_major"):
+        function.attr.pop(name, None)
+
+
+def with_sigmoid(function: Any) -> None:
+    for node in function.node_def:
+        if node.op == "Tanh":
+            node.op = "Sigmoid"
+
+
+@pytest.mark.convert
+def test_to_onnx_of_a_layer_of_keras_2_without_attrs_finds_its_options(
+    tmp_path: Path,
+) -> None:
+    source = saved(with_states(L.LSTM, go_backwards=True), "exported", tmp_path)
+    report = to_onnx(edited(source, without_options), tmp_path / "target")
+    assert len(report.found) == 1
+
+
+@pytest.mark.convert
+def test_to_onnx_of_a_layer_with_other_numbers_keeps_its_loop(tmp_path: Path) -> None:
+    source = saved(with_states(L.LSTM), "exported", tmp_path)
+    report = to_onnx(edited(source, with_sigmoid), tmp_path / "target")
+    assert not report.found and report.difference <= 2e-6
 
 
 @pytest.mark.convert

@@ -6,8 +6,10 @@ function for GPUs with the op of cuDNN, and both have the attr `api_implements`.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +37,10 @@ _API = "api_implements"
 # The name of the node in a function that takes the place of a layer.
 _NODE = "layer_of_tf_keras"
 _CELLS: Mapping[str, RnnMode] = {"lstm": "lstm", "gru": "gru"}
-# The numbers that a function is tried on: its unknown sizes, and the masks.
+# The unknown sizes of the arguments that a function is tried on.
 _BATCH, _TIME = 5, 4
+# The most numbers in the arguments of a function that is tried.
+_LARGEST = 1 << 27
 _CLOSE = {tf.float32: 1e-5, tf.float64: 1e-5, tf.float16: 2e-2, tf.bfloat16: 1e-1}
 
 
@@ -259,15 +263,34 @@ def _form_of(graph: GraphDef, function: Any) -> _Form | None:
         return None
     if len({*dtypes[:count]}) != 1 or dtypes[0] not in _CLOSE:
         return None
-    sequence = shapes[0]
-    backwards = function.attr["go_backwards"].b
-    time_major = function.attr["time_major"].b
-    form = _Form(
-        mode, dtypes[0], masked, time_major, backwards, False, True, (*shapes,)
-    )
-    if sequence is None or len(sequence) != 3 or form.sizes is None:
-        return None
-    return _tried(graph, function, form, dtypes)
+    options = _stated(function, "time_major"), _stated(function, "go_backwards")
+    for time_major, backwards in itertools.product(*options):
+        form = _Form(
+            mode, dtypes[0], masked, time_major, backwards, False, True, (*shapes,)
+        )
+        if form.sizes is None or not _fits(shapes):
+            return None
+        try:
+            found = _tried(graph, function, form, dtypes)
+        except Exception:
+            # A function of another form fails with errors of any class. It stays.
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _stated(function: Any, name: str) -> tuple[bool, ...]:
+    """The value of an attr, which functions of old versions lack."""
+    value = function.attr.get(name)
+    return (False, True) if value is None else (value.b,)
+
+
+def _fits(shapes: Sequence[Shape]) -> bool:
+    """Whether arguments of these shapes are small enough to try."""
+    known = [shape for shape in shapes if shape is not None]
+    counts = [math.prod(size or _BATCH for size in shape) for shape in known]
+    return len(known) == len(shapes) and sum(counts) <= _LARGEST
 
 
 def _tried(
@@ -275,16 +298,13 @@ def _tried(
 ) -> _Form | None:
     """The form that gives the numbers of the function; None if none does."""
     values = _values(form, dtypes)
-    try:
-        wanted = _run(graph, function.signature, values)
-    except (ValueError, TypeError, KeyError, tf.errors.OpError):
-        # A damaged function is refused where the model is loaded.
-        return None
+    wanted = _run(graph, function.signature, values)
     time = values[0].shape[0 if form.time_major else 1]
     steps = wanted[1].shape[0 if form.time_major else 1]
     for zeros in (False, True) if form.masked else (False,):
         every = steps == time
-        one = _Form(**{**vars(form), "zeros": zeros, "every": every})
+        one = replace(form, zeros=zeros, every=every)
+        # Outside of the graph of the caller, if there is one.
         with tf.init_scope():
             found = one.function()(*map(tf.constant, values))
         close = _CLOSE[form.dtype]
