@@ -249,11 +249,7 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         holds_parameters=tuple(map(_parameter, required.parameters)),
         holds_condition=required.condition,
         since=tuple(_since(op)),
-        dropped_in=tuple(
-            (part.name, part.dropped_in)
-            for part in (op, *op.attrs)
-            if part.dropped_in is not None
-        ),
+        dropped_in=tuple(_dropped_in(op)),
         schema=tuple(_schema(op)) if states_schema else (),
         overloads=overloads,
         signature=signature,
@@ -400,6 +396,15 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
         for value, version in attr.allowed_since:
             text = dtype_text(value) if attr.kind.element == "type" else value
             yield f"{attr.name}={text}", version
+
+
+def _dropped_in(op: Op) -> Iterator[tuple[str, str]]:
+    """The first versions without the op, and without its options."""
+    if op.dropped_in is not None:
+        yield op.name, op.dropped_in
+    for attr in op.attrs:
+        if attr.dropped_in is not None:
+            yield attr.name, attr.dropped_in
 
 
 def _schema(op: Op) -> Iterator[tuple[str, str]]:
