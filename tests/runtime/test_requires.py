@@ -480,3 +480,36 @@ def test_results_of_function_are_counted() -> None:
 def test_least_of_list_with_nan_is_nan() -> None:
     for value in ([1.0, math.nan], [1, math.nan], np.float32([1, math.nan])):
         assert math.isnan(properties.least_of(value))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint64", "int32", "float16", "bfloat16", "float32", "bool"]
+)
+@pytest.mark.parametrize("shape", [[], [1], [1, 1]])
+def test_properties_of_one_element_are_numbers_of_python(
+    dtype: str, shape: list[int]
+) -> None:
+    tensor = tf.cast(tf.ones(shape), dtype)
+    for function in (properties.value_of, properties.least_of, properties.most_of):
+        found = function(tensor)
+        assert found == 1
+        assert type(found) in (int, float, bool), function
+
+
+@pytest.mark.parametrize("shape", [[], [0], [3], [33], [2, 3], [2, 0]])
+def test_extremes_and_contents_are_those_of_numpy(shape: list[int]) -> None:
+    array = np.arange(7, 7 + np.prod(shape, dtype=int), dtype="int32").reshape(shape)
+    tensor = tf.constant(array)
+    assert properties.contents_of(tensor) == tuple(array.ravel().tolist())
+    assert properties.least_of(tensor) == (array.min() if array.size else math.inf)
+    assert properties.most_of(tensor) == (array.max() if array.size else -math.inf)
+
+
+def test_have_shape_compares_every_tensor() -> None:
+    values = [tf.ones([2, 3]) for _ in range(4)]
+    assert properties.have_shape((2, 3), *values)
+    for at in range(4):
+        for other in (tf.ones([3, 2]), tf.ones([2]), np.ones([2, 4])):
+            changed = [*values[:at], other, *values[at + 1 :]]
+            assert not properties.have_shape((2, 3), *changed)
+    assert properties.have_shape((2, 3), *values, np.ones([2, 3]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,16 @@ _array: Callable[[object], Any] = EagerTensor._numpy_internal
 _datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 
 _NUMBERS = frozenset({bool, int, float})
+_INTEGERS = frozenset(np.dtype(one).type for one in "bhilqBHILQ")
+_FLOATS = frozenset({np.float16, np.float32, np.float64})
 _SCALARS = frozenset({bool, int, float, complex, str, bytes})
 _LISTS = frozenset({list, tuple})
 
 #: Contents of longer inputs are not made tuples.
 MOST_CONTENTS = 1024
 _FEW = 32
+
+product_of: Callable[[Sequence[int]], int] = math.prod
 
 
 def _name(enum: int) -> str:
@@ -109,16 +112,24 @@ def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
 def have_shape(sizes: tuple[int, ...], *values: Any) -> bool:
     """Whether all values have a shape, faster than with `sizes_of`."""
     try:
-        found = set(map(_sizes, values))
+        for value in values:
+            if _sizes(value) != sizes:
+                return False
     except TypeError:
-        found = set(map(sizes_of, values))
-    return found == {sizes}
+        return set(map(sizes_of, values)) == {sizes}
+    return True
 
 
 def value_of(value: Any) -> float:
     """The number in a value with one element."""
     if type(value) is EagerTensor:
-        found = _array(value).item()
+        found = _array(value)
+        # For a scalar of NumPy, `item` takes much longer.
+        if type(found) in _INTEGERS:
+            return int(found)
+        if type(found) in _FLOATS:
+            return float(found)
+        found = found.item()
     elif type(value) in _NUMBERS:
         found = value
     else:
@@ -129,13 +140,11 @@ def value_of(value: Any) -> float:
 
 def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
-    if type(value) is EagerTensor and _rank(value) == 1:
+    if type(value) is EagerTensor and _elements(value) <= MOST_CONTENTS:
         # It is the usual case, which has to be fast.
-        if _elements(value) <= MOST_CONTENTS:
-            found: list[Any] = _array(value).tolist()
-            if not found or type(found[0]) is int:
-                return tuple(found)
-        raise TypeError
+        found = _array(value).tolist()
+        if type(found) is list and (not found or type(found[0]) is int):
+            return tuple(found)
     if type(value) in _LISTS and type(sum(value)) is int:
         return tuple(value)
     numbers = _numbers(value)
@@ -202,15 +211,22 @@ def most_of(value: Any) -> float:
 
 
 def _extreme(
-    value: Any, among: Callable[..., Any], of_array: Callable[..., Any], empty: float
+    value: Any, among: Callable[..., float], of_array: Callable[..., Any], empty: float
 ) -> float:
-    numbers = _array(value) if type(value) is EagerTensor else _numbers(value)
+    if type(value) is EagerTensor:
+        numbers = _array(value)
+        if _rank(value) == 1 and 0 < _elements(value) <= _FEW:
+            # It is the usual case, which has to be fast.
+            few = numbers.tolist()
+            if type(few[0]) is int:
+                return among(few)
+    else:
+        numbers = _numbers(value)
     size = numbers.size
     is_integer = numbers.dtype.kind in "iu"
     if is_integer and size <= _FEW:
         # It is faster than NumPy for few numbers.
-        number: float = among(numbers.ravel().tolist(), default=empty)
-        return number
+        return among(numbers.ravel().tolist(), default=empty)
     if not size:
         return empty
     found = of_array(numbers)
@@ -489,10 +505,6 @@ def tensors_of(values: Any) -> Sequence[Any]:
     return found
 
 
-def product_of(sizes: Sequence[int]) -> int:
-    return math.prod(sizes)
-
-
 def has_room(dtype: object, *sizes: Any) -> bool:
     """Whether there is memory for a tensor.
 
@@ -502,7 +514,7 @@ def has_room(dtype: object, *sizes: Any) -> bool:
     """
     total = _BYTES[dtype]  # type: ignore[index]
     for size in sizes:
-        total *= prod(size) if type(size) is tuple else size
+        total *= product_of(size) if type(size) is tuple else size
     return total <= memory.SMALL or total <= memory.limit()
 
 
