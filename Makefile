@@ -87,8 +87,9 @@ test-cc: native ## Run the tests in C++.
 test-native: test-cc ## Run the tests of the native kernels.
 	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
 
-docs: native ## Renew the tables in docs/reference/embedding_ops.md.
+docs: native ## Renew the generated tables in docs/reference.
 	$(BIN)/python docs/embedding_tables.py
+	PYTHONPATH=tests $(BIN)/python docs/process_ends.py
 	$(BIN)/python tools/facts.py
 
 $(VENV)/.site: $(VENV)/.ready

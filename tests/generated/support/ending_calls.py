@@ -16,163 +16,35 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from support.places import OPDEFS
 
-#: The example's call of an op, with one argument that is different.
-BENT = """
-AddManySparseToTensorsMap | sparse_shape | np.int64([2**40, 2])
-AdjustHue | delta | np.float32(np.inf)
-AdjustHue | delta | np.float32(1e38)
-AnonymousMutableDenseHashTable | value_shape | [2**62]
-AsString | width | 2**40
-AudioMicrofrontend | sample_rate | 11
-AudioMicrofrontend | upper_band_limit | 1e38
-AudioMicrofrontend | frame_stride | 0
-AudioMicrofrontend | out_scale | 0
-AudioMicrofrontend | window_step | -1
-AudioSpectrogram | window_size | -1
-AvgPool3DGrad | orig_input_shape | np.int32([2**20, 2**20, 2, 2, 1])
-AvgPoolGrad | orig_input_shape | np.int32([[[[1]]]])
-BlockLSTM | seq_len_max | np.int64(-1)
-BlockLSTMGrad | h_grad | np.empty([3, 0], "f")
-BlockLSTMGradV2 | o | np.float32([[[0.7, 0.8, 2.0]]])
-BlockLSTMV2 | seq_len_max | np.int64(2**63 - 1)
-BroadcastTo | shape | np.int32([2**20, 2**20])
-ChooseFastestBranchDataset | other_arguments_lengths | [0, 100]
-CombinedNonMaxSuppression | scores | np.float32([0.5])
-Conv | filter | np.ones([2, 1, 1, 1, 1], "f")
-Conv2D | input | np.float32([[1.0]])
-Conv2D | strides | [1, 2**40, 1, 1]
-Conv2DBackpropFilter | strides | []
-Conv2DBackpropInput | input_sizes | np.int32([[[[1]]]])
-Conv3D | input | np.float32([[[1.0]]])
-Conv3DBackpropFilterV2 | out_backprop | np.float32([1.0, 0.0])
-Conv3DBackpropInputV2 | input_sizes | np.int32([[[[1]]]])
-CropAndResizeGradBoxes | boxes | np.float32([[0.1, 0.1, -np.inf, 0.9]])
-CropAndResizeGradImage | boxes | np.float32([[0.0, -1e38, -np.inf, np.nan]])
-CustomAggregator | num_bins | -(2**31)
-DenseBincount | size | np.int64(2**62)
-DepthwiseConv2dNative | input | np.float32([[1.0, 10.0, 2.0], [20.0, 3.0, 30.0]])
-DepthwiseConv2dNativeBackpropFilter | input | np.float32([[1, 2, 4], [1, 2, 4]])
-DepthwiseConv2dNativeBackpropInput | input_sizes | np.int32([[1]])
-Dequantize | axis | 2**32 + 1
-Empty | shape | np.int32([2**20, 2**20])
-Fill | dims | np.int32([2**20, 2**20])
-FixedUnigramCandidateSampler | num_shards | 2**40
-FractionalMaxPoolGrad | row_pooling_sequence | np.int64([-2**63, -2**63])
-FusedPadConv2D | input | np.float32(1.0)
-HistogramFixedWidth | value_range | np.float64([-np.inf, 5.0])
-IRFFT | fft_length | np.int32([0])
-InitializeTableFromDataset | dataset | tf.data.Dataset.range(3)._variant_tensor
-InitializeTableFromDataset | dataset | data_set(["a"], [1.0])
-LoadAndRemapMatrix | old_tensor_name | tf.zeros([0], tf.string)
-LookupTableExportV2 | Tvalues | tf.float32
-RFFT | fft_length | np.int32([0])
-LRNGrad | output_image | np.float32([[[0.4]]])
-LSTMBlockCell | w | np.float32([1.0, 1.0])
-LSTMBlockCellGrad | cs | np.float32([1.9])
-LearnedUnigramCandidateSampler | range_max | 2**31
-MapDefun | output_shapes | [[1] * 254]
-MatrixDiagPart | input | np.empty([2**31, 0], "f")
-MatrixDiagV2 | diagonal | np.int32([4, 5])
-MatrixDiagV3 | diagonal | np.int32([0, 4])
-MaxPool3D | ksize | [1, 2**31, 2, 2, 1]
-MaxPoolGradV2 | ksize | np.int32([1, 2, -1, 1])
-MaxPoolGradWithArgmax | argmax | np.int64([[[[4], [-2**31]]]])
-Mfcc | lower_frequency_limit | np.nan
-MultiDeviceIteratorGetNextFromShard | shard_num | -(2**30)
-MultiDeviceIteratorInit | max_buffer_size | np.full([17], 2, "int64")
-NearestNeighbors | k | np.int64(-1)
-ParallelConcat | shape | [2**62, 2**62]
-ParseExample | dense_keys | [["age", "age"]]
-ParseExampleDatasetV2 | dense_shapes | []
-Qr | input | np.empty([0, 2**31], "f")
-QuantizeAndDequantizeV3 | input_min | np.empty([0, 0], "f")
-QuantizedAvgPool | ksize | [1, 1, 2]
-QuantizedInstanceNorm | x | tf.cast([[[0]]], tf.quint8)
-QuantizedMatMulWithBias | max_a | np.empty([3, 0], "f")
-QuantizedMaxPool | ksize | []
-QuantizedResizeBilinear | size | np.int32([1, 2**31 - 1])
-RFFT2D | fft_length | np.int32([0, 0])
-RFFT3D | fft_length | np.int32([2, 2, 0])
-RaggedCross | out_row_splits_type | tf.int32
-RaggedFillEmptyRows | nrows | np.int64(2**40)
-RaggedGather | indices | np.int32(2)
-RaggedRange | limits | np.int64([2**60, 2**60, 3])
-RaggedTensorToTensor | row_partition_tensors | [np.int64([0, 2, 2, -1])]
-RaggedTensorToTensor | row_partition_tensors | [np.int64([0, 2, 2, 2**24])]
-RaggedTensorToVariantGradient | Tvalues | tf.complex128
-RandomIndexShuffle | rounds | -2
-RandomPoissonV2 | rate | np.float32([np.nan, 20.0])
-RandomStandardNormal | shape | np.int32([2**20, 2**20])
-ReaderRestoreStateV2 | reader_handle | tf.stack([old, old])
-RecordInput | batch_size | 2**40
-RecordInput | file_parallelism | 2**62
-RemoteCall | target | [b"/device:CPU:0", b"/device:CPU:0"]
-RequantizePerChannel | requested_output_max | np.empty([0, 0], "f")
-ResizeArea | size | np.int32([1, 2**31 - 2])
-ResizeBicubic | size | np.int32([1, 2**31 - 1])
-ResourceAccumulatorSetGlobalStep | new_global_step | np.int64([5, 5])
-ResourceGather | batch_dims | 2
-ResourceSparseApplyFtrl | accum | tf.Variable(["a", "b", "c"]).handle
-ScatterNd | shape | np.int32([2**30, 2**10])
-SegmentSum | segment_ids | np.int64([2**50, 2**50, 2**50])
-SparseCrossHashed | num_buckets | np.empty([0], "int64")
-SparseMatrixSparseCholesky | permutation | np.int32([0, 3])
-StatelessRandomPoisson | lam | np.float32([0.5, np.nan])
-StatelessRandomUniform | shape | np.int32([2**20, 2**20])
-TensorListGetItem | index | np.empty([0, 0], "i")
-TensorListReserve | num_elements | 2**31 - 1
-TensorListResize | size | 2**31 - 1
-TensorListScatter | indices | np.int32([2**31 - 2, 0])
-TensorListScatterIntoExistingList | indices | np.int32([2**31 - 2])
-TensorListScatterV2 | num_elements | 2**31 - 1
-TensorScatterAdd | indices | np.zeros([2, 2, 2, 2, 2], "i")
-TensorScatterSub | indices | np.int32([[[0]], [[2]], [[2]]])
-TensorScatterUpdate | indices | np.zeros([2, 2, 2, 2, 2], "i")
-ThreadUnsafeUnigramCandidateSampler | range_max | 2**62
-UnicodeDecodeWithOffsets | Tsplits | tf.int32
-UnsortedSegmentSum | num_segments | 2**40
-WeightedFlatMapDataset | weights | [[0.75, 0.25], 0.25]
-"""
-#: Calls that the example of an op does not make in this way.
-CALLS = """
-MaxPoolGradV2 | r.MaxPoolGradV2(orig_input=one(1, 2, 2, 1), \
-orig_output=one(1, 1, 1, 1), grad=one(1, 1, 1, 1), ksize=[1, -1, 2, 1], \
-strides=[1, 2, 2, 1], padding="SAME")
-If | r.If(cond=tf.constant(0, tf.half), input=[1.0], Tout=[tf.float32], \
-then_branch=same(), else_branch=same())
-StatefulPartitionedCall | r.StatefulPartitionedCall(args=[1.0], Tout=[], f=same())
-ResourceApplyAdagrad | r.ResourceApplyAdagrad(var=handle(), accum=handle(), \
-lr=np.float64(0.1), grad=np.float64([1, 2]))
-ResourceApplyAdagrad | r.ResourceApplyAdagrad(var=bare(), accum=bare(), \
-lr=np.float64(0.1), grad=np.float64([1, 2]))
-ResourceGather | r.ResourceGather(resource=handle(), indices=[0], dtype=tf.int64)
-ResourceGather | r.ResourceGather(resource=handle(one(1, 2)), \
-indices=[[0]] * 2**20, batch_dims=1, dtype=tf.float32)
-GatherV2 | tf.function(lambda axis: r.GatherV2(params=one(2), indices=[0], axis=axis, \
-batch_dims=2**30))(tf.constant(0))
-Enter | tf.function(lambda: r.Enter(data=1.0, frame_name="f", \
-parallel_iterations=2**31 - 2))()
-RaggedTensorToVariant | r.RaggedTensorToVariant(rt_nested_splits=[], \
-rt_dense_values=np.empty([2**40, 0], "f"), batched_input=True)
-CalibrationStatisticsSaver | opwright.quantization.calibration_statistics_saver(\
-[one(2), one(), np.int64([])], ["a"], [1], "a.pb")
-Range | r.Range(start=0, limit=2**40, delta=1)
-Range | r.Range(start=0.0, limit=1e30, delta=1.0)
-Conv2D | tf.function(lambda: r.Conv2D(input=np.float32([[1.0]]), \
-filter=one(1, 1, 1, 1), strides=[1, 1, 1, 1], padding="SAME"))()
-IRFFT | tf.function(lambda: r.IRFFT(input=np.complex64([1, 2, 3]), fft_length=[0]))()
-"""
+#: The calls. A row has a `call`, or an `argument` of the example's call of its `op`,
+#: and the `value` that replaces it. `raw` is the call of an op that tf.raw_ops does not
+#: have. `tensorflow` is what `ending_record` found, and `upstream` the number of an
+#: issue or a pull request of TensorFlow's.
+TABLE = Path(__file__).with_name("process_ends.yaml")
+Row = dict[str, str]
+#: The seconds of the CPU and the memory that a call may take. Calls of opwright have
+#: the same limit, so that no test depends on the memory that is free.
+SECONDS = 20
+GIBIBYTES = 2
+LIMIT = "OPWRIGHT_MAX_OUTPUT_BYTES"
+ENVIRONMENT = {LIMIT: str(GIBIBYTES * 2**30)}
 
 
-def rows(table: str) -> Iterator[list[str]]:
-    for row in table.strip().split("\n"):
-        yield [part.strip() for part in row.split("|")]
+def rows() -> list[Row]:
+    found: list[Row] = yaml.safe_load(TABLE.read_text("utf-8"))
+    return found
+
+
+def text_of(row: Row) -> str:
+    """The call of a row."""
+    return row["call"] if "call" in row else f"{row['argument']}={row['value']}"
 
 
 def opdef(name: str) -> dict[str, Any]:
@@ -181,7 +53,7 @@ def opdef(name: str) -> dict[str, Any]:
     return found
 
 
-def bent_by_conditions() -> Iterator[list[str]]:
+def bent_by_conditions() -> Iterator[Row]:
     """Calls that do not meet the simplest conditions of all opdefs."""
     for path in sorted(OPDEFS.glob("*/*.yaml")):
         text = path.read_text()
@@ -196,7 +68,7 @@ def bent_by_conditions() -> Iterator[list[str]]:
         for condition in found["requires"]:
             for argument, value in _against(condition):
                 bent = f"[{value}]" if argument in lists else value
-                yield [found["op"], argument, bent]
+                yield {"op": found["op"], "argument": argument, "value": bent}
 
 
 def _against(condition: str) -> Iterator[tuple[str, str]]:
@@ -219,19 +91,74 @@ def _against(condition: str) -> Iterator[tuple[str, str]]:
 
 def main(*modes: str) -> None:
     os.chdir(tempfile.mkdtemp())
-    if modes == ("graphs",):
-        for row in rows(BENT):
-            report(row, bent_in_graph(*row))
+    made = bent_in_graph if modes == ("graphs",) else refusal
+    for row in rows() if modes else [*rows(), *bent_by_conditions()]:
+        told = {"op": row["op"], "call": text_of(row), **made(row)}
+        print(json.dumps(told), flush=True)
+
+
+def refusal(row: Row) -> dict[str, Any]:
+    """The outcome of a call."""
+    if "call" in row:
+        return outcome(lambda: eval(row["call"], _names()))
+    found = _changed(row)
+    if found is None:
+        return {"refused": None, "message": "the example does not call the function"}
+    made, arguments, spelled, new = found
+    return outcome(lambda: made(**{**arguments, spelled: new}))
+
+
+def raw(row: Row) -> None:
+    """Makes a call with tf.raw_ops."""
+    import numpy as np
+    import tensorflow as tf
+
+    import opwright
+    from opwright_runtime.types import as_dtype
+
+    if "call" in row:
+        eval(row.get("raw", row["call"]), {**_names(), "r": tf.raw_ops})
         return
-    for row in [*rows(BENT), *bent_by_conditions()]:
-        report(row, bent(*row))
-    names = _names()
-    for row in rows(CALLS):
-        report(row, outcome(lambda code=row[1]: eval(code, names)))
+    found = _changed(row)
+    assert found is not None, row
+    _, arguments, spelled, new = found
+    cls = opwright.op_class(row["op"])
+    names = {python: name for name, python in cls.PYTHON_NAMES.items()}
+    given = {names.get(name, name): value for name, value in arguments.items()}
+    given[names.get(spelled, spelled)] = new
+    for arg in cls.op_def.inputs:
+        # TensorFlow would cast an array to the default of an attr.
+        if isinstance(given.get(arg.name), (np.ndarray, np.generic)):
+            given[arg.name] = tf.constant(given[arg.name])
+    attrs = {}
+    for attr in cls.op_def.attrs:
+        value = given.get(attr.name, attr.default)
+        # Inputs decide what has no value.
+        if value is not None:
+            if attr.kind == "type":
+                value = as_dtype(value)
+            elif attr.kind == "list(type)":
+                value = [*map(as_dtype, value)]
+            attrs[attr.name] = value
+    if hasattr(tf.raw_ops, row["op"]):
+        changed = {name: attrs[name] for name in attrs.keys() & given.keys()}
+        getattr(tf.raw_ops, row["op"])(**given | changed)
+        return
+    tensors = [tf.convert_to_tensor(given[arg.name]) for arg in cls.op_def.inputs]
+    execute(row["op"], *tensors, *(part for pair in attrs.items() for part in pair))
 
 
-def report(row: list[str], error: dict[str, Any]) -> None:
-    print(json.dumps({"call": " | ".join(row), "op": row[0], **error}), flush=True)
+def execute(op: str, *arguments: Any) -> Any:
+    """Runs an op as the functions of tf.raw_ops do.
+
+    Args:
+        arguments: its inputs, and then the name and the value of each attr.
+    """
+    from tensorflow.python import pywrap_tfe
+    from tensorflow.python.eager import context
+
+    context.ensure_initialized()
+    return pywrap_tfe.TFE_Py_FastPathExecute(context.context(), op, None, *arguments)
 
 
 def outcome(call: Any) -> dict[str, Any]:
@@ -247,17 +174,8 @@ def outcome(call: Any) -> dict[str, Any]:
     return {"refused": "", "message": "the call was made"}
 
 
-def bent(name: str, argument: str, value: str) -> dict[str, Any]:
-    """The outcome of the example's first call of an op, with another argument."""
-    found = _changed(name, argument, value)
-    if found is None:
-        return {"refused": None, "message": "the example does not call the function"}
-    made, arguments, spelled, new = found
-    return outcome(lambda: made(**{**arguments, spelled: new}))
-
-
-def bent_in_graph(name: str, argument: str, value: str) -> dict[str, Any]:
-    """The same in a graph that checks its ops when it runs.
+def bent_in_graph(row: Row) -> dict[str, Any]:
+    """The outcome in a graph that checks its ops when it runs.
 
     It also runs with the example's own argument, which has to pass.
     """
@@ -266,7 +184,10 @@ def bent_in_graph(name: str, argument: str, value: str) -> dict[str, Any]:
     import opwright
 
     skipped = {"refused": None, "message": "it has no such input in a graph"}
-    found = _changed(name, argument, value)
+    if "call" in row:
+        return skipped
+    name, argument = row["op"], row["argument"]
+    found = _changed(row)
     info = opwright.op_class(name).op_def
     inputs = {arg.name: arg for arg in info.inputs}
     if found is None or argument not in inputs or inputs[argument].is_list:
@@ -296,12 +217,11 @@ def bent_in_graph(name: str, argument: str, value: str) -> dict[str, Any]:
     return {"refused": name if "must hold" in message else "", "message": message}
 
 
-def _changed(
-    name: str, argument: str, value: str
-) -> tuple[Any, dict[str, Any], str, Any] | None:
+def _changed(row: Row) -> tuple[Any, dict[str, Any], str, Any] | None:
     """The function of an op, the arguments of the example's call, and another one."""
     import opwright
 
+    name, argument = row["op"], row["argument"]
     cls = opwright.op_class(name)
     module = sys.modules[cls.__module__]
     names = {**_names(), **{n: getattr(module, n) for n in module.__all__}}
@@ -318,7 +238,7 @@ def _changed(
         return None
     arguments = calls[0]
     spelled = cls.PYTHON_NAMES.get(argument, argument)
-    new = eval(value, names | {"old": arguments.get(spelled)})
+    new = eval(row["value"], names | {"old": arguments.get(spelled)})
     return getattr(module, function), arguments, spelled, new
 
 
@@ -391,6 +311,7 @@ def _names() -> dict[str, Any]:
         "handle": handle,
         "bare": bare,
         "data_set": data_set,
+        "execute": execute,
         "same": same,
         "like": like,
     }
