@@ -28,7 +28,7 @@ from .bends import (
     with_tensor,
 )
 
-_LABEL = r"[A-Za-z_]\w*(?:\[\d+\])?"
+_LABEL = r"[A-Za-z_]\w*(?:\[-?\d+\])?"
 _HAS = (
     r"no dimensions|\d+ dimensions?|\d+ elements?|\d+ rows?|\d+ columns?"
     r"|size \d+ at axis \d+"
@@ -51,16 +51,29 @@ _SENTENCE = re.compile(
 _REQUIRED = re.compile(
     rf"(?P<label>{_LABEL}) (?:has (?P<has>no dimensions|\d+ dimensions?|\d+ elements?)"
     r"|has the shape \[(?P<shape>[^\]]*)\]|is .*|contains .*|holds .*|decreases"
-    r"|has size .*|has (?:inf or )?nan|has an? (?:start|index) .*)"
-    r"; (?:it|each element|each row|no element|an index) (?:must|of) .*"
+    r"|has size .*|ends with .*|has (?:inf or )?nan|has an? (?:start|index) .*)"
+    r"; (?:it|its last element|each element|each row|no element|an index) "
+    r"(?:must|of|may) .*"
 )
 
 #: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
 #: what TensorFlow does with them.
 REFUSED_BEFORE = {
-    "BlockLSTMGrad": "takes inputs of other shapes, smaller ones too",
-    "BlockLSTMGradV2": "takes inputs of other shapes, smaller ones too",
+    **dict.fromkeys(
+        ("BlockLSTMGrad", "BlockLSTMGradV2"),
+        "reads past the end of smaller inputs, and writes past its buffers for larger "
+        "ones",
+    ),
+    "Conv": "takes a filter of another rank where the result is empty, or ends",
+    "FractionalAvgPoolGrad": "writes past the end of a smaller image",
+    "FractionalMaxPoolGrad": "reads before the image, or writes past its own buffers",
+    **dict.fromkeys(
+        ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu"),
+        "has a kernel without oneDNN that reads nothing and computes nothing",
+    ),
+    "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
+    "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
 }
 
 #: Makes a call, and gives what TensorFlow answers: its words, or None if it takes it.
@@ -85,6 +98,19 @@ def place(op: str, label: str) -> Place | None:
     return None
 
 
+def is_refused_before(bent: Bent, error: errors.OpError) -> bool:
+    """Whether an error refuses a call that TensorFlow may take without a use."""
+    return bent.op in REFUSED_BEFORE and _requirement(bent, error) is not None
+
+
+def _requirement(bent: Bent, error: errors.OpError) -> re.Match[str] | None:
+    """What an error says of a condition of the opdef; None if it is of another kind."""
+    if isinstance(error, errors.OpExecutionError):
+        return None
+    text = str(error).removeprefix(f"{bent.op}: ")
+    return None if _SENTENCE.fullmatch(text) else _REQUIRED.fullmatch(text)
+
+
 def false(bent: Bent, error: errors.OpError, answer: Answer) -> str | None:
     """Why what `error` says of a call is false; None if it is true."""
     text = str(error).removeprefix(f"{bent.op}: ")
@@ -93,8 +119,8 @@ def false(bent: Bent, error: errors.OpError, answer: Answer) -> str | None:
     if error.argument is not None and place(bent.op, error.argument) is None:
         return f"there is no argument {error.argument!r}"
     if isinstance(error, errors.OpInputError):
-        required = _REQUIRED.fullmatch(text)
-        if required and not _SENTENCE.fullmatch(text):
+        required = _requirement(bent, error)
+        if required is not None:
             return _false_requirement(bent, required, answer)
         if re.match(rf"{_LABEL} has ", text):
             return _false_shape(bent, text, answer)

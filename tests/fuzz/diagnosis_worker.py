@@ -10,8 +10,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,104 +21,16 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_runtime import errors
-from opwright_runtime._binding import diagnosis
-from support.equivalence.calls import call_opwright_function, call_tensorflow
+from support.equivalence.calls import call_opwright_function
 
-from . import bends, claims
+from . import bends
 from .bends import Arguments, Bent
 from .diagnosis import EXAMPLE
+from .judging import judged, refusal
 from .worker import Reports, limit_memory, serve
 
 #: What a call may have beyond what the process has at first.
 MOST_MEMORY = 4 << 30
-
-Call = Callable[[str, Arguments], Any]
-
-
-def refusal(call: Call, bent: Bent, arguments: Arguments) -> Exception | None:
-    """What a call raises: run at once, or added to the graph of a function."""
-    given = tensors(arguments)
-    try:
-        if bent.way == "eager":
-            with tf.init_scope():
-                call(bent.op, given)
-        else:
-            call(bent.op, given)
-    except Exception as error:
-        return error
-    return None
-
-
-def tensors(arguments: Arguments) -> dict[str, Any]:
-    with tf.init_scope():
-        return {name: bends.each(value, tensor) for name, value in arguments.items()}
-
-
-def tensor(value: Any) -> Any:
-    if isinstance(value, bends.Plain):
-        return value.value
-    return tf.constant(value) if isinstance(value, np.ndarray) else value
-
-
-def answer(bent: Bent, arguments: Arguments) -> str | None:
-    """What TensorFlow's own wrapper says to a call; None if it takes it.
-
-    What a graph takes, its kernel may still refuse.
-    """
-    error = refusal(call_tensorflow, bent, arguments)
-    if error is None and bent.way == "graph":
-        error = refusal(call_tensorflow, replace(bent, way="eager"), arguments)
-    return None if error is None else str(error)
-
-
-Verdict = tuple[str, "str | None", str]
-
-
-def judged(bent: Bent) -> Verdict:
-    """What became of a call; what is wrong with that, if anything; in which words."""
-    if bent.way == "eager":
-        return judged_here(bent)
-    found: list[Verdict] = []
-    traced = tf.function(lambda: found.append(judged_here(bent)), autograph=False)
-    traced.get_concrete_function()
-    return found[0]
-
-
-def judged_here(bent: Bent) -> Verdict:
-    error = refusal(call_opwright_function, bent, bent.arguments)
-    if error is None and bent.unheld:
-        return "ran", "a number is cut", ""
-    if error is None:
-        claim = claimed(bent) if bent.way == "eager" else None
-        return "ran", claim and "a rule that TensorFlow does not hold", claim or ""
-    kind = type(error).__name__
-    if not isinstance(error, errors.OpError):
-        return kind, f"{kind}, no OpError", str(error)
-    if bent.unheld:
-        return "OpInputError, of a number", None, str(error)
-    why = claims.false(bent, error, lambda arguments: answer(bent, arguments))
-    if why is None and not has_handles(bent) and answer(bent, bent.arguments) is None:
-        why = "TensorFlow takes the call"
-    return kind, why, str(error)
-
-
-def claimed(bent: Bent) -> str | None:
-    """What would be said of the shapes in a call that TensorFlow takes."""
-    info = bends.info_of(bent.op)
-    inputs = [tensors(bent.arguments)[arg.name] for arg in info.inputs]
-    names = {arg.name for arg in info.inputs}
-    attrs = {n: value for n, value in bent.arguments.items() if n not in names}
-    refused = tf.errors.InvalidArgumentError(None, None, "")
-    found = diagnosis._FailedCall(info, inputs, attrs, None, refused).sizes()
-    return None if found is None else str(found)
-
-
-def has_handles(bent: Bent) -> bool:
-    """Whether calls change what others meet."""
-    info = bends.info_of(bent.op)
-    return info.stateful or any(
-        arg.dtype in (tf.resource, tf.variant) for arg in info.inputs
-    )
 
 
 def described(bent: Bent) -> str:

@@ -19,6 +19,7 @@ from support.equivalence.calls import call_tensorflow
 from .bends import DTYPES, Bent
 from .claims import false
 from .diagnosis import names, tally
+from .judging import filled, judged
 from .supervisor import processor_time
 
 # Ops that are called in every run, in addition to those of the seed.
@@ -156,3 +157,217 @@ def test_false_dtypes_are_held_against_the_tensor() -> None:
     assert "is float32, not int64" in (false(bent, wrong, answer(bent)) or "")
     allowed = said("b must be float32", given=tf.float32, allowed=(tf.float32,))
     assert "which is allowed" in (false(bent, allowed, answer(bent)) or "")
+
+
+def lists(**changed: Any) -> Bent:
+    fitting = {
+        "tensor": np.float32([10, 20]),
+        "indices": np.int32([2, 0]),
+        "element_shape": np.int32(-1),
+        "num_elements": np.int32(4),
+    }
+    return Bent("TensorListScatterV2", {**fitting, **changed}, fitting, "eager")
+
+
+def test_judged_rows_of_indices_are_blamed_on_no_rank() -> None:
+    """TensorFlow reads indices of any rank, one for each row."""
+    wrong = np.int32([-1, -1, -1])
+    bent = lists(indices=np.int32([[2, 0]]), element_shape=wrong)
+    kind, why, words = judged(bent)
+    assert (kind, why) == ("OpInputError", None), words
+    assert "element_shape" in words
+
+
+@pytest.mark.parametrize("indices", [[[2], [0]], [[2, 0]]])
+def test_judged_indices_of_a_matrix_run(indices: Any) -> None:
+    assert judged(lists(indices=np.int32(indices))) == ("ran", None, "")
+
+
+def windows(**changed: Any) -> Bent:
+    fitting = {
+        "orig_input": np.float32([[[[1], [5], [3], [2]], [[0], [0], [0], [9]]]]),
+        "orig_output": np.float32([[[[5], [9]]]]),
+        "out_backprop": np.float32([[[[10], [20]]]]),
+        "row_pooling_sequence": np.int64([0, 2]),
+        "col_pooling_sequence": np.int64([0, 2, 4]),
+    }
+    return Bent("FractionalMaxPoolGrad", {**fitting, **changed}, fitting, "eager")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        # The maximum of a window is found past nan.
+        {"orig_input": np.float32([[[[1], [5], [3], [np.nan]], [[0], [0], [0], [9]]]])},
+        {"out_backprop": np.float32([[[[10]]]])},
+    ],
+)
+def test_judged_windows_that_tensorflow_takes_run(changed: Any) -> None:
+    assert judged(windows(**changed)) == ("ran", None, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"col_pooling_sequence": np.int64([0, 2, 4, 0])},
+            "col_pooling_sequence has 4 elements; it must have at most 3",
+        ),
+        (
+            {"col_pooling_sequence": np.int64([-1, 2, 4])},
+            "col_pooling_sequence contains -1; each element must be at least 0",
+        ),
+    ],
+)
+def test_judged_windows_outside_of_memory_are_refused(changed: Any, words: str) -> None:
+    """TensorFlow takes these calls, and reads or writes outside of its buffers."""
+    kind, why, text = judged(windows(**changed))
+    assert (kind, why) == ("OpInputError", None)
+    assert words in text
+
+
+def test_judged_smaller_gradients_run() -> None:
+    """TensorFlow fills the rest of the image with zeros."""
+    fitting = {
+        "orig_input_tensor_shape": np.int64([1, 1, 3, 1]),
+        "out_backprop": np.float32([[[[10], [20]]]]),
+        "row_pooling_sequence": np.int64([0, 1]),
+        "col_pooling_sequence": np.int64([0, 1, 3]),
+    }
+    for shape in ([7, 1, 3, 1], [1, 1, 3, 4]):
+        given = {**fitting, "orig_input_tensor_shape": np.int64(shape)}
+        bent = Bent("FractionalAvgPoolGrad", given, fitting, "eager")
+        assert judged(bent) == ("ran", None, "")
+
+
+def lstm(**changed: Any) -> Bent:
+    x, state, none = np.ones([3, 1, 1], "f"), np.zeros([1, 1], "f"), np.zeros([1], "f")
+    gates = dict.fromkeys(("i", "cs", "f", "o", "ci", "co", "h"), x)
+    fitting = {
+        "seq_len_max": np.int64(2),
+        "x": x,
+        "cs_prev": state,
+        "h_prev": state,
+        "w": np.ones([2, 4], "f"),
+        **dict.fromkeys(("wci", "wcf", "wco"), none),
+        "b": np.zeros([4], "f"),
+        **gates,
+        "cs_grad": x,
+        "h_grad": x,
+        "use_peephole": False,
+    }
+    return Bent("BlockLSTMGrad", {**fitting, **changed}, fitting, "eager")
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_judged_gates_of_other_steps_run(steps: int) -> None:
+    assert judged(lstm(cs=np.ones([steps, 1, 1], "f"))) == ("ran", None, "")
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 0), (3, 1, 2), (3, 2, 1)])
+def test_judged_gates_of_other_cells_are_refused(shape: tuple[int, ...]) -> None:
+    """TensorFlow takes these calls, and reads or writes outside of its buffers."""
+    kind, why, words = judged(lstm(ci=np.ones(shape, "f")))
+    assert (kind, why) == ("OpInputError", None)
+    assert "ci has size" in words
+
+
+def test_judged_images_of_more_dimensions_run() -> None:
+    """TensorFlow reads the first four dimensions."""
+    image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
+    fitting = {
+        "input": image,
+        "paddings": np.int32([[0, 0], [0, 0], [1, 1], [0, 0]]),
+        "filter": np.ones([1, 2, 1, 1], "f"),
+        "mode": "REFLECT",
+        "strides": [1, 1, 1, 1],
+        "padding": "VALID",
+    }
+    given = {**fitting, "input": image[..., None]}
+    assert judged(Bent("FusedPadConv2D", given, fitting, "eager")) == ("ran", None, "")
+
+
+def test_judged_ranges_of_a_matrix_run() -> None:
+    """TensorFlow counts the elements of a range, not its dimensions."""
+    row = np.float32([[-4.0, -8.0]])
+    bits = tf.constant([[[[2**30, 2**29]]]], tf.int32)
+    fitting = {
+        "input": tf.bitcast(bits, tf.qint32),
+        "input_min": row[0],
+        "input_max": -row[0],
+        "requested_output_min": np.float32(0),
+        "requested_output_max": np.float32(4),
+    }
+    given = {**fitting, "input_min": row}
+    bent = Bent("RequantizePerChannel", given, fitting, "eager")
+    assert judged(bent) == ("ran", None, "")
+
+
+def test_judged_element_shape_of_a_matrix_runs() -> None:
+    """TensorFlow reads the shape of an element only where none is set."""
+    rows = tf.constant([[1, 2], [3, 4]])
+    handle = tf.raw_ops.TensorListFromTensor(tensor=rows, element_shape=[2])
+    fitting = {
+        "input_handle": handle,
+        "index": np.int32(1),
+        "element_shape": np.int32([2]),
+        "element_dtype": tf.int32,
+    }
+    given = {**fitting, "element_shape": np.int32([[2, 2]])}
+    bent = Bent("TensorListGetItem", given, fitting, "eager")
+    assert judged(bent) == ("ran", None, "")
+
+
+def test_judged_axes_of_an_empty_tensor_count_as_refused() -> None:
+    """TensorFlow returns an empty tensor before it looks at axes."""
+    fitting = {"tensor": np.ones([2, 3], "f"), "axis": np.int32([0])}
+    given = {"tensor": np.ones([2, 0], "f"), "axis": np.int32([[0, 0]])}
+    bent = Bent("ReverseV2", given, fitting, "eager")
+    assert judged(bent) == ("ran", None, "")
+
+
+def test_claimed_empty_tensor_is_still_blamed_itself() -> None:
+    """Both ways, `tensor` is the only empty tensor."""
+    given = {"tensor": np.ones([2, 0], "f"), "axis": np.int32([0])}
+    assert filled(given, "tensor") is None
+    full = filled(given, "axis")
+    assert full is not None
+    assert full["tensor"].shape == (2, 1)
+
+
+def test_judged_ragged_rank_that_hides_values_is_refused() -> None:
+    """TensorFlow takes this call, and gives the values for splits."""
+    fitting = {
+        "params_nested_splits": [np.int32([0, 2, 2, 5])],
+        "params_dense_values": np.int32([10, 11, 20, 21, 22]),
+        "indices": np.int32([2, 0]),
+        "OUTPUT_RAGGED_RANK": 1,
+    }
+    bent = Bent("RaggedGather", {**fitting, "indices": np.int32(2)}, fitting, "eager")
+    kind, why, words = judged(bent)
+    assert (kind, why) == ("OpAttrError", None)
+    assert "OUTPUT_RAGGED_RANK is 1; it must be 0" in words
+
+
+def test_judged_values_before_the_last_split_are_refused() -> None:
+    """TensorFlow takes this call, and reads past the values."""
+    fitting = {
+        "shape": np.int64([-1, -1]),
+        "values": np.float32([10, 11, 20, 21, 22]),
+        "default_value": np.float32(0),
+        "row_partition_tensors": [np.int64([0, 2, 2, 5])],
+        "row_partition_types": ["ROW_SPLITS"],
+    }
+    given = {**fitting, "values": np.float32([10])}
+    bent = Bent("RaggedTensorToTensor", given, fitting, "eager")
+    kind, why, words = judged(bent)
+    assert (kind, why) == ("OpInputError", None)
+    assert "row_partition_tensors[-1] ends with 5" in words
+
+
+@pytest.mark.parametrize("op", ["RFFT2D", "IRFFT2D"])
+def test_judged_transforms_of_nothing_run(op: str) -> None:
+    dtype = np.complex64 if op == "IRFFT2D" else np.float32
+    fitting = {"input": np.ones([2, 2], dtype), "fft_length": np.int32([2, 2])}
+    given = {"input": np.ones([2, 0], dtype), "fft_length": np.int32([2, 0])}
+    assert judged(Bent(op, given, fitting, "eager")) == ("ran", None, "")

@@ -23,7 +23,8 @@ from support.equivalence.registry import op_def
 
 from . import bends
 from .bends import Arguments
-from .diagnosis_worker import MOST_MEMORY, tensors
+from .diagnosis_worker import MOST_MEMORY
+from .judging import tensors
 from .truncation import PLACES, SEEDS
 from .worker import Reports, limit_memory, serve
 
