@@ -15,7 +15,7 @@ from typing import Final
 
 from opwright_codegen import naming, once
 from opwright_codegen.model import Arg, Attr, Op
-from opwright_codegen.nodes import did_you_mean, repr_short
+from opwright_codegen.nodes import did_you_mean
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
 from opwright_notation.conditions import HOLDS, JOINT, MEMORY, PROPERTIES, SHARED, TABLE
@@ -498,8 +498,3 @@ def _with_all_handles(parts: Iterable[ast.expr]) -> Iterable[ast.expr]:
 def words(texts: Sequence[str]) -> str:
     """Conditions, as documentation lists them."""
     return ", ".join(f"`{' '.join(text.split())}`" for text in texts)
-
-
-def shown(text: str) -> str:
-    """A condition in messages about mistakes."""
-    return repr_short(" ".join(text.split()))

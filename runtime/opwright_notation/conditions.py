@@ -229,7 +229,7 @@ def input_named(argument: ast.AST) -> tuple[str, int | None]:
 
 #: Returns a property of an input: its name, the input's, the position in a list, and
 #: further arguments. None stands for an unknown value.
-Ask = Callable[[str, str, "int | None", "tuple[object, ...]"], object]
+PropertyOf = Callable[[str, str, "int | None", "tuple[object, ...]"], object]
 
 
 #: Returns why there is no memory for a tensor of a dtype and sizes; None if there is.
@@ -244,12 +244,12 @@ class Condition(Evaluation):
         facts: the attrs of the call.
         index: the position of the tensors in lists of tensors.
         lengths: the inputs; the length of each that is a list, None for others.
-        ask: returns properties of inputs.
+        property_of: returns properties of inputs.
         shortage: says why there is no memory for a tensor.
     """
 
     lengths: Mapping[str, int | None]
-    ask: Ask
+    property_of: PropertyOf
     shortage: Shortage
 
     def at(self, index: int | None) -> Condition:
@@ -326,12 +326,12 @@ class Condition(Evaluation):
         if name == TABLE:
             assert isinstance(node.args[0], ast.Name)
             dtypes = tuple(map(self.value, node.args[1:]))
-            return self.ask(TABLE, node.args[0].id, None, dtypes)
+            return self.property_of(TABLE, node.args[0].id, None, dtypes)
         if name == MEMORY:
             return self.memory(node) is None
         if name in JOINT:
             names = [each.id for each in node.args if isinstance(each, ast.Name)]
-            return self.ask(name, names[0], None, tuple(names[1:]))
+            return self.property_of(name, names[0], None, tuple(names[1:]))
         if name in PROPERTIES:
             return self.property(name, *node.args)
         if name in FUNCTIONS:
@@ -352,7 +352,7 @@ class Condition(Evaluation):
             if at is not None and not -(length or 0) <= at < (length or 0):
                 raise MisfitError(f"{named} has {count(length, 'element')}")
             at = self.index if at is None and length is not None else at
-            return self.ask(name, named, at, others)
+            return self.property_of(name, named, at, others)
         of_attr = PROPERTIES[name].of_attr
         found = self.value(argument)
         if of_attr is None or found is None:

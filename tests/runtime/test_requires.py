@@ -379,13 +379,13 @@ def explained(condition: str, arguments: dict[str, Any]) -> bool:
     attrs = {name: v for name, v in arguments.items() if name not in inputs}
     attrs |= {"T": inputs["x"].dtype.name, "N": len(inputs["parts"])}
 
-    def ask(name: str, argument: str, index: int | None, more: Any) -> object:
+    def property_of(name: str, argument: str, index: int | None, more: Any) -> object:
         if name in JOINT:
             more = [inputs[one] for one in more]
         tensor = inputs[argument] if index is None else inputs[argument][index]
         return getattr(properties, requirements._PYTHON[name])(tensor, *more)
 
-    found = Condition(Facts(attrs), None, lengths, ask, lambda *_: None)
+    found = Condition(Facts(attrs), None, lengths, property_of, lambda *_: None)
     try:
         node = parsed(condition)
         parts = node.values if isinstance(node, ast.BoolOp) else [node]

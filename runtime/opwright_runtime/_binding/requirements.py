@@ -85,7 +85,7 @@ def _condition(
     lists = {arg.name: arg.is_list for arg in info.inputs}
     lengths = {name: len(given[name]) if lists[name] else None for name in given}
 
-    def ask(
+    def property_of(
         name: str, argument: str, index: int | None, more: tuple[object, ...]
     ) -> object:
         if name in JOINT:
@@ -98,7 +98,7 @@ def _condition(
         return _shortage(dtype, sizes) if eager else None
 
     known = Facts(facts(info, tensors, attrs))
-    return Condition(known, None, lengths, ask, shortage)
+    return Condition(known, None, lengths, property_of, shortage)
 
 
 def facts(
