@@ -18277,7 +18277,8 @@ def FractionalMaxPoolGrad(
     Each element of `out_backprop` goes to the place of its window where the maximum is,
     and adds up where overlapping windows share it. The first of equal maxima gets it.
     Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
-    cuts is refused.
+    cuts is refused. So are negative cuts, and cuts for more windows than `orig_output`
+    has.
 
     Gradient: none registered.
 
@@ -45655,9 +45656,8 @@ def SparseMatrixSparseCholesky(
 
     where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...] leaves
     the order alone. Of A only the lower triangle is read. A matrix that is not positive
-    definite is refused, and so is a p of another length. A number twice in it is not
-    looked for, and leads to a factor of something else; one below 0 ends the process.
-    Cholesky is for dense matrices.
+    definite is refused, and so is a p that is no permutation. Cholesky is for dense
+    matrices.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
@@ -52289,7 +52289,8 @@ def TensorListScatter(
 
     Args:
         tensor: `element_dtype`, `m *e`. The rows.
-        indices: int32, `m`. Place of each row in the list, from 0 on.
+        indices: int32, `*place where prod(place) == m`. Place of each row in the list,
+            from 0 on.
         element_shape: `shape_type`, `scalar | len(e)`. Shape that every element must
             have; -1 for sizes that may be any, and a scalar -1 where not even their
             number is fixed.
@@ -52357,7 +52358,8 @@ def TensorListScatterV2(
 
     Args:
         tensor: `element_dtype`, `m *e`. The rows.
-        indices: int32, `m`. Place of each row in the list, from 0 on.
+        indices: int32, `*place where prod(place) == m`. Place of each row in the list,
+            from 0 on.
         element_shape: `shape_type`, `scalar | len(e)`. Shape that every element must
             have; -1 for sizes that may be any, and a scalar -1 where not even their
             number is fixed.

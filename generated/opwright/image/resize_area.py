@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -83,8 +84,7 @@ class ResizeArea(TensorOp[TFloat32]):
 
     OP_NAME = "ResizeArea"
     REQUIRES = (
-        'memory("int64", 16, most(size))',
-        'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+        'memory("float32", contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] * prod(shape(images)[3:]))',
     )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
@@ -160,9 +160,9 @@ class ResizeArea(TensorOp[TFloat32]):
                 size.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
-                contents(size), shape(images)[3:])`.
+            OpError: the op refuses an argument. The call needs `memory("float32",
+                contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] *
+                prod(shape(images)[3:]))`.
 
         Example:
             >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -214,12 +214,12 @@ def _holds(images: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
-            "int64", 16, max((_contents_of_size := contents_of(size)))
-        ) and has_room(
             "float32",
-            (_sizes_of_images := sizes_of(images))[:1],
-            _contents_of_size,
-            _sizes_of_images[3:],
+            (_contents_of_size := contents_of(size))[1],
+            32
+            + product_of((_sizes_of_images := sizes_of(images))[:1])
+            * _contents_of_size[0]
+            * product_of(_sizes_of_images[3:]),
         )
     except Exception:
         return False
@@ -260,9 +260,9 @@ def resize_area(
         resized_images: float32, `b size[0] size[1] c`. The images in their new size.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `memory("int64", 16, most(size))`, `memory("float32", shape(images)[:1],
-            contents(size), shape(images)[3:])`.
+        OpError: the op refuses an argument. The call needs `memory("float32",
+            contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] *
+            prod(shape(images)[3:]))`.
 
     Example:
         >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)

@@ -21,7 +21,6 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     have_ranks,
-    have_shape,
     new,
     sizes_of,
     value_of,
@@ -122,10 +121,12 @@ class BlockLSTMGradV2(Op, Generic[T]):
         "rank(wci, wcf, wco, b) == 1",
         "elements(seq_len_max) == 1",
         "0 <= value(seq_len_max) <= shape(x)[0]",
-        "rank(i) == 3",
-        "value(seq_len_max) <= shape(i)[0]",
-        "shape(cs_prev, h_prev) == shape(i)[1:]",
-        "shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)",
+        "rank(i, cs, f, o, ci, co, h, cs_grad, h_grad) == 3",
+        "value(seq_len_max) <= shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[0]",
+        "shape(cs_prev, h_prev)[0] == shape(x)[1]",
+        "shape(cs_prev, h_prev)[1] == shape(w)[1] // 4",
+        "shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[1] == shape(x)[1]",
+        "shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[2] == shape(w)[1] // 4",
     )
     SHAPES = {
         "seq_len_max": "()",
@@ -261,9 +262,12 @@ class BlockLSTMGradV2(Op, Generic[T]):
             OpError: the op refuses an argument. The call needs `rank(x) == 3`,
                 `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
                 `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
-                `rank(i) == 3`, `value(seq_len_max) <= shape(i)[0]`,
-                `shape(cs_prev, h_prev) == shape(i)[1:]`,
-                `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
+                `rank(i, cs, f, o, ci, co, h, cs_grad, h_grad) == 3`,
+                `value(seq_len_max) <= shape(i, cs, f, o, ci, co, h, cs_grad,
+                h_grad)[0]`, `shape(cs_prev, h_prev)[0] == shape(x)[1]`,
+                `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci,
+                co, h, cs_grad, h_grad)[1] == shape(x)[1]`, `shape(i, cs, f, o, ci, co,
+                h, cs_grad, h_grad)[2] == shape(w)[1] // 4`.
 
         Example:
             >>> x, state, none = tf.ones([3, 1, 1]), tf.zeros([1, 1]), tf.zeros([1])
@@ -398,14 +402,60 @@ def _holds(
     try:
         return (
             have_ranks(
-                (3, 2, 2, 2, 1, 1, 1, 1, 3), x, cs_prev, h_prev, w, wci, wcf, wco, b, i
+                (3, 2, 2, 2, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3),
+                x,
+                cs_prev,
+                h_prev,
+                w,
+                wci,
+                wcf,
+                wco,
+                b,
+                i,
+                cs,
+                f,
+                o,
+                ci,
+                co,
+                h,
+                cs_grad,
+                h_grad,
             )
             and elements_of(seq_len_max) == 1
-            and 0 <= (_value_of_seq_len_max := value_of(seq_len_max)) <= sizes_of(x)[0]
+            and 0
+            <= (_value_of_seq_len_max := value_of(seq_len_max))
+            <= (_sizes_of_x := sizes_of(x))[0]
             and _value_of_seq_len_max <= (_sizes_of_i := sizes_of(i))[0]
-            and sizes_of(cs_prev) == _sizes_of_i[1:]
-            and sizes_of(h_prev) == _sizes_of_i[1:]
-            and have_shape(_sizes_of_i, cs, f, o, ci, co, h, cs_grad, h_grad)
+            and _value_of_seq_len_max <= (_sizes_of_cs := sizes_of(cs))[0]
+            and _value_of_seq_len_max <= (_sizes_of_f := sizes_of(f))[0]
+            and _value_of_seq_len_max <= (_sizes_of_o := sizes_of(o))[0]
+            and _value_of_seq_len_max <= (_sizes_of_ci := sizes_of(ci))[0]
+            and _value_of_seq_len_max <= (_sizes_of_co := sizes_of(co))[0]
+            and _value_of_seq_len_max <= (_sizes_of_h := sizes_of(h))[0]
+            and _value_of_seq_len_max <= (_sizes_of_cs_grad := sizes_of(cs_grad))[0]
+            and _value_of_seq_len_max <= (_sizes_of_h_grad := sizes_of(h_grad))[0]
+            and (_sizes_of_cs_prev := sizes_of(cs_prev))[0] == _sizes_of_x[1]
+            and (_sizes_of_h_prev := sizes_of(h_prev))[0] == _sizes_of_x[1]
+            and _sizes_of_cs_prev[1] == (_sizes_of_w := sizes_of(w))[1] // 4
+            and _sizes_of_h_prev[1] == _sizes_of_w[1] // 4
+            and _sizes_of_i[1] == _sizes_of_x[1]
+            and _sizes_of_cs[1] == _sizes_of_x[1]
+            and _sizes_of_f[1] == _sizes_of_x[1]
+            and _sizes_of_o[1] == _sizes_of_x[1]
+            and _sizes_of_ci[1] == _sizes_of_x[1]
+            and _sizes_of_co[1] == _sizes_of_x[1]
+            and _sizes_of_h[1] == _sizes_of_x[1]
+            and _sizes_of_cs_grad[1] == _sizes_of_x[1]
+            and _sizes_of_h_grad[1] == _sizes_of_x[1]
+            and _sizes_of_i[2] == _sizes_of_w[1] // 4
+            and _sizes_of_cs[2] == _sizes_of_w[1] // 4
+            and _sizes_of_f[2] == _sizes_of_w[1] // 4
+            and _sizes_of_o[2] == _sizes_of_w[1] // 4
+            and _sizes_of_ci[2] == _sizes_of_w[1] // 4
+            and _sizes_of_co[2] == _sizes_of_w[1] // 4
+            and _sizes_of_h[2] == _sizes_of_w[1] // 4
+            and _sizes_of_cs_grad[2] == _sizes_of_w[1] // 4
+            and _sizes_of_h_grad[2] == _sizes_of_w[1] // 4
         )
     except Exception:
         return False
@@ -488,9 +538,12 @@ def block_lstm_grad_v2(
         OpError: the op refuses an argument. The call needs `rank(x) == 3`,
             `rank(cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
             `elements(seq_len_max) == 1`, `0 <= value(seq_len_max) <= shape(x)[0]`,
-            `rank(i) == 3`, `value(seq_len_max) <= shape(i)[0]`,
-            `shape(cs_prev, h_prev) == shape(i)[1:]`,
-            `shape(cs, f, o, ci, co, h, cs_grad, h_grad) == shape(i)`.
+            `rank(i, cs, f, o, ci, co, h, cs_grad, h_grad) == 3`, `value(seq_len_max) <=
+            shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[0]`,
+            `shape(cs_prev, h_prev)[0] == shape(x)[1]`,
+            `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci, co,
+            h, cs_grad, h_grad)[1] == shape(x)[1]`, `shape(i, cs, f, o, ci, co, h,
+            cs_grad, h_grad)[2] == shape(w)[1] // 4`.
 
     Example:
         >>> x, state, none = tf.ones([3, 1, 1]), tf.zeros([1, 1]), tf.zeros([1])

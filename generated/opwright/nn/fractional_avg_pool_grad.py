@@ -88,8 +88,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
     REQUIRES = (
         "elements(orig_input_tensor_shape) == 4",
         "rank(out_backprop) == 4",
-        "shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]",
-        "shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]",
+        "shape(out_backprop)[0] <= contents(orig_input_tensor_shape)[0]",
+        "shape(out_backprop)[3] <= contents(orig_input_tensor_shape)[3]",
         "memory(T, contents(orig_input_tensor_shape))",
     )
     SHAPES = {
@@ -171,8 +171,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(orig_input_tensor_shape) == 4`, `rank(out_backprop) == 4`,
-                `shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]`,
-                `shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]`,
+                `shape(out_backprop)[0] <= contents(orig_input_tensor_shape)[0]`,
+                `shape(out_backprop)[3] <= contents(orig_input_tensor_shape)[3]`,
                 `memory(T, contents(orig_input_tensor_shape))`.
 
         Example:
@@ -255,12 +255,12 @@ def _holds(orig_input_tensor_shape: object, out_backprop: object) -> bool:
             elements_of(orig_input_tensor_shape) == 4
             and rank_of(out_backprop) == 4
             and (_sizes_of_out_backprop := sizes_of(out_backprop))[0]
-            == (
+            <= (
                 _contents_of_orig_input_tensor_shape := contents_of(
                     orig_input_tensor_shape
                 )
             )[0]
-            and _sizes_of_out_backprop[3] == _contents_of_orig_input_tensor_shape[3]
+            and _sizes_of_out_backprop[3] <= _contents_of_orig_input_tensor_shape[3]
             and has_room(
                 some_dtype_of(out_backprop), _contents_of_orig_input_tensor_shape
             )
@@ -310,8 +310,8 @@ def fractional_avg_pool_grad(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(orig_input_tensor_shape) == 4`, `rank(out_backprop) == 4`,
-            `shape(out_backprop)[0] == contents(orig_input_tensor_shape)[0]`,
-            `shape(out_backprop)[3] == contents(orig_input_tensor_shape)[3]`,
+            `shape(out_backprop)[0] <= contents(orig_input_tensor_shape)[0]`,
+            `shape(out_backprop)[3] <= contents(orig_input_tensor_shape)[3]`,
             `memory(T, contents(orig_input_tensor_shape))`.
 
     Example:

@@ -18,14 +18,15 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     fits,
     graphs,
-    is_nan_free,
-    is_rising,
     least_of,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -66,7 +67,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
     Each element of `out_backprop` goes to the place of its window where the maximum is,
     and adds up where overlapping windows share it. The first of equal maxima gets it.
     Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
-    cuts is refused.
+    cuts is refused. So are negative cuts, and cuts for more windows than `orig_output`
+    has.
 
     Gradient: none registered.
 
@@ -87,9 +89,13 @@ class FractionalMaxPoolGrad(TensorOp[T]):
 
     OP_NAME = "FractionalMaxPoolGrad"
     REQUIRES = (
-        "nan_free(orig_input)",
+        "rank(orig_input, orig_output) == 4",
+        "shape(orig_input)[0] <= shape(orig_output)[0]",
+        "shape(orig_input)[3] <= shape(orig_output)[3]",
+        "elements(out_backprop) <= elements(orig_output)",
+        "elements(row_pooling_sequence) <= shape(orig_output)[1] + 1",
+        "elements(col_pooling_sequence) <= shape(orig_output)[2] + 1",
         "least(row_pooling_sequence, col_pooling_sequence) >= 0",
-        "rising(row_pooling_sequence, col_pooling_sequence)",
     )
     SHAPES = {
         "orig_input": "(n, h, w, c)",
@@ -147,7 +153,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         Each element of `out_backprop` goes to the place of its window where the maximum
         is, and adds up where overlapping windows share it. The first of equal maxima
         gets it. Maxima are looked for again: an `orig_output` that does not fit
-        `orig_input` and the cuts is refused.
+        `orig_input` and the cuts is refused. So are negative cuts, and cuts for more
+        windows than `orig_output` has.
 
         Gradient: none registered.
 
@@ -170,9 +177,14 @@ class FractionalMaxPoolGrad(TensorOp[T]):
             output: `T`, `n h w c`. Gradients for what FractionalMaxPool took.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `nan_free(orig_input)`,
-                `least(row_pooling_sequence, col_pooling_sequence) >= 0`,
-                `rising(row_pooling_sequence, col_pooling_sequence)`.
+            OpError: the op refuses an argument. The call needs
+                `rank(orig_input, orig_output) == 4`,
+                `shape(orig_input)[0] <= shape(orig_output)[0]`,
+                `shape(orig_input)[3] <= shape(orig_output)[3]`,
+                `elements(out_backprop) <= elements(orig_output)`,
+                `elements(row_pooling_sequence) <= shape(orig_output)[1] + 1`,
+                `elements(col_pooling_sequence) <= shape(orig_output)[2] + 1`,
+                `least(row_pooling_sequence, col_pooling_sequence) >= 0`.
 
         Example:
             >>> image = np.float32([[1, 5, 3, 2], [0, 0, 0, 9]]).reshape(1, 2, 4, 1)
@@ -215,7 +227,13 @@ class FractionalMaxPoolGrad(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, orig_input, orig_output, out_backprop)
                 )
-                and _holds(orig_input, row_pooling_sequence, col_pooling_sequence)
+                and _holds(
+                    orig_input,
+                    orig_output,
+                    out_backprop,
+                    row_pooling_sequence,
+                    col_pooling_sequence,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -251,16 +269,25 @@ MERGE = FractionalMaxPoolGrad.Options.merge
 
 
 def _holds(
-    orig_input: object, row_pooling_sequence: object, col_pooling_sequence: object
+    orig_input: object,
+    orig_output: object,
+    out_backprop: object,
+    row_pooling_sequence: object,
+    col_pooling_sequence: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            is_nan_free(orig_input)
+            rank_of(orig_input) == 4
+            and rank_of(orig_output) == 4
+            and (_sizes_of_orig_input := sizes_of(orig_input))[0]
+            <= (_sizes_of_orig_output := sizes_of(orig_output))[0]
+            and _sizes_of_orig_input[3] <= _sizes_of_orig_output[3]
+            and elements_of(out_backprop) <= elements_of(orig_output)
+            and elements_of(row_pooling_sequence) <= _sizes_of_orig_output[1] + 1
+            and elements_of(col_pooling_sequence) <= _sizes_of_orig_output[2] + 1
             and least_of(row_pooling_sequence) >= 0
             and least_of(col_pooling_sequence) >= 0
-            and is_rising(row_pooling_sequence)
-            and is_rising(col_pooling_sequence)
         )
     except Exception:
         return False
@@ -283,7 +310,8 @@ def fractional_max_pool_grad(
     Each element of `out_backprop` goes to the place of its window where the maximum is,
     and adds up where overlapping windows share it. The first of equal maxima gets it.
     Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
-    cuts is refused.
+    cuts is refused. So are negative cuts, and cuts for more windows than `orig_output`
+    has.
 
     Gradient: none registered.
 
@@ -306,9 +334,14 @@ def fractional_max_pool_grad(
         output: `T`, `n h w c`. Gradients for what FractionalMaxPool took.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `nan_free(orig_input)`,
-            `least(row_pooling_sequence, col_pooling_sequence) >= 0`,
-            `rising(row_pooling_sequence, col_pooling_sequence)`.
+        OpError: the op refuses an argument. The call needs
+            `rank(orig_input, orig_output) == 4`,
+            `shape(orig_input)[0] <= shape(orig_output)[0]`,
+            `shape(orig_input)[3] <= shape(orig_output)[3]`,
+            `elements(out_backprop) <= elements(orig_output)`,
+            `elements(row_pooling_sequence) <= shape(orig_output)[1] + 1`,
+            `elements(col_pooling_sequence) <= shape(orig_output)[2] + 1`,
+            `least(row_pooling_sequence, col_pooling_sequence) >= 0`.
 
     Example:
         >>> image = np.float32([[1, 5, 3, 2], [0, 0, 0, 9]]).reshape(1, 2, 4, 1)
@@ -346,7 +379,13 @@ def fractional_max_pool_grad(
                 is EagerTensor
                 or fit_together(None, orig_input, orig_output, out_backprop)
             )
-            and _holds(orig_input, row_pooling_sequence, col_pooling_sequence)
+            and _holds(
+                orig_input,
+                orig_output,
+                out_backprop,
+                row_pooling_sequence,
+                col_pooling_sequence,
+            )
         ):
             _result = execute(
                 context[CURRENT],

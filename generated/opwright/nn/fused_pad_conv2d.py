@@ -84,7 +84,7 @@ class FusedPadConv2D(TensorOp[T]):
 
     OP_NAME = "FusedPadConv2D"
     REQUIRES = (
-        "rank(input, filter) == 4",
+        "rank(input) >= 4",
         "most(strides) < 2**30",
     )
     SHAPES = {
@@ -146,8 +146,8 @@ class FusedPadConv2D(TensorOp[T]):
                 padding) k`. What each filter gave at each place of the padded images.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `rank(input, filter) == 4`, `most(strides) < 2**30`.
+            OpError: the op refuses an argument. The call needs `rank(input) >= 4`,
+                `most(strides) < 2**30`.
 
         Example:
             >>> row = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -172,7 +172,7 @@ class FusedPadConv2D(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
-                and _holds(input, filter, strides)
+                and _holds(input, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -199,12 +199,10 @@ class FusedPadConv2D(TensorOp[T]):
         )
 
 
-def _holds(input: object, filter: object, strides: Sequence[int]) -> bool:
+def _holds(input: object, strides: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            rank_of(input) == 4 and rank_of(filter) == 4 and max(strides) < 1073741824
-        )
+        return rank_of(input) >= 4 and max(strides) < 1073741824
     except Exception:
         return False
 
@@ -254,7 +252,7 @@ def fused_pad_conv2d(
             k`. What each filter gave at each place of the padded images.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+        OpError: the op refuses an argument. The call needs `rank(input) >= 4`,
             `most(strides) < 2**30`.
 
     Example:
@@ -280,7 +278,7 @@ def fused_pad_conv2d(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
-            and _holds(input, filter, strides)
+            and _holds(input, strides)
         ):
             _result = execute(
                 context[CURRENT],

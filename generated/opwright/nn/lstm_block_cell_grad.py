@@ -17,9 +17,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     have_ranks,
-    have_shape,
     new,
-    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -110,10 +108,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
 
     OP_NAME = "LSTMBlockCellGrad"
     REQUIRES = (
-        "rank(x, cs_prev, w) == 2",
+        "rank(x, cs_prev, h_prev, w, i, cs, f, o, ci, co, cs_grad, h_grad) == 2",
         "rank(wci, wcf, wco, b) == 1",
-        "shape(h_prev, i, cs, f, o, ci, co, cs_grad, h_grad) == shape(cs_prev)",
-        "shape(x)[0] == shape(cs_prev)[0]",
     )
     SHAPES = {
         "x": "(batch, inputs)",
@@ -225,10 +221,9 @@ class LSTMBlockCellGrad(Op, Generic[T]):
             wco_grad: `T`, `cell`. Gradients for `wco`; zeros without peepholes.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `rank(x, cs_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`,
-                `shape(h_prev, i, cs, f, o, ci, co, cs_grad, h_grad) == shape(cs_prev)`,
-                `shape(x)[0] == shape(cs_prev)[0]`.
+            OpError: the op refuses an argument. The call needs `rank(x, cs_prev,
+                h_prev, w, i, cs, f, o, ci, co, cs_grad, h_grad) == 2`,
+                `rank(wci, wcf, wco, b) == 1`.
 
         Example:
             >>> one, cell = tf.ones([1, 1]), tf.ones([1])
@@ -339,21 +334,24 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            have_ranks((2, 2, 2, 1, 1, 1, 1), x, cs_prev, w, wci, wcf, wco, b)
-            and have_shape(
-                (_sizes_of_cs_prev := sizes_of(cs_prev)),
-                h_prev,
-                i,
-                cs,
-                f,
-                o,
-                ci,
-                co,
-                cs_grad,
-                h_grad,
-            )
-            and sizes_of(x)[0] == _sizes_of_cs_prev[0]
+        return have_ranks(
+            (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1),
+            x,
+            cs_prev,
+            h_prev,
+            w,
+            i,
+            cs,
+            f,
+            o,
+            ci,
+            co,
+            cs_grad,
+            h_grad,
+            wci,
+            wcf,
+            wco,
+            b,
         )
     except Exception:
         return False
@@ -432,9 +430,8 @@ def lstm_block_cell_grad(
         wco_grad: `T`, `cell`. Gradients for `wco`; zeros without peepholes.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(x, cs_prev, w) == 2`,
-            `rank(wci, wcf, wco, b) == 1`, `shape(h_prev, i, cs, f, o, ci, co, cs_grad,
-            h_grad) == shape(cs_prev)`, `shape(x)[0] == shape(cs_prev)[0]`.
+        OpError: the op refuses an argument. The call needs `rank(x, cs_prev, h_prev, w,
+            i, cs, f, o, ci, co, cs_grad, h_grad) == 2`, `rank(wci, wcf, wco, b) == 1`.
 
     Example:
         >>> one, cell = tf.ones([1, 1]), tf.ones([1])

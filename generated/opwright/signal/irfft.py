@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -89,7 +90,7 @@ class IRFFT(TensorOp[Treal]):
 
     OP_NAME = "IRFFT"
     REQUIRES = (
-        "last(fft_length) >= 1",
+        "elements(input) == 0 or last(fft_length) >= 1",
         "memory(Treal, shape(input)[:-1], contents(fft_length))",
     )
     SHAPES = {
@@ -165,7 +166,8 @@ class IRFFT(TensorOp[Treal]):
             output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            OpError: the op refuses an argument. The call needs
+                `elements(input) == 0 or last(fft_length) >= 1`,
                 `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
         Example:
@@ -208,10 +210,12 @@ class IRFFT(TensorOp[Treal]):
 def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (_contents_of_fft_length := contents_of(fft_length))[
-            -1
-        ] >= 1 and has_room(
-            dtype_name(Treal), sizes_of(input)[:-1], _contents_of_fft_length
+        return (
+            elements_of(input) == 0 or contents_of(fft_length)[-1] >= 1
+        ) and has_room(
+            dtype_name(Treal),
+            sizes_of(input)[:-1],
+            (_contents_of_fft_length := contents_of(fft_length)),
         )
     except Exception:
         return False
@@ -277,7 +281,8 @@ def irfft(
         output: `Treal`, `*batch fft_length[0]`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+        OpError: the op refuses an argument. The call needs
+            `elements(input) == 0 or last(fft_length) >= 1`,
             `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
     Example:

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -91,7 +92,7 @@ class IRFFT2D(TensorOp[Treal]):
 
     OP_NAME = "IRFFT2D"
     REQUIRES = (
-        "last(fft_length) >= 1 or prod(contents(fft_length)[:-1]) == 0",
+        "elements(input) == 0 or prod(contents(fft_length)[:-1]) == 0 or last(fft_length) >= 1",
         "memory(Treal, shape(input)[:-2], contents(fft_length))",
     )
     SHAPES = {
@@ -169,8 +170,8 @@ class IRFFT2D(TensorOp[Treal]):
             output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1
-                or prod(contents(fft_length)[:-1]) == 0`,
+            OpError: the op refuses an argument. The call needs `elements(input) == 0 or
+                prod(contents(fft_length)[:-1]) == 0 or last(fft_length) >= 1`,
                 `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
         Example:
@@ -215,9 +216,14 @@ def _holds(input: object, fft_length: object, Treal: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (_contents_of_fft_length := contents_of(fft_length))[-1] >= 1
-            or product_of(_contents_of_fft_length[:-1]) == 0
-        ) and has_room(dtype_name(Treal), sizes_of(input)[:-2], _contents_of_fft_length)
+            elements_of(input) == 0
+            or product_of(contents_of(fft_length)[:-1]) == 0
+            or contents_of(fft_length)[-1] >= 1
+        ) and has_room(
+            dtype_name(Treal),
+            sizes_of(input)[:-2],
+            (_contents_of_fft_length := contents_of(fft_length)),
+        )
     except Exception:
         return False
 
@@ -283,8 +289,8 @@ def irfft2d(
         output: `Treal`, `*batch *fft_length`. The signals, as real numbers.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1 or
-            prod(contents(fft_length)[:-1]) == 0`,
+        OpError: the op refuses an argument. The call needs `elements(input) == 0 or
+            prod(contents(fft_length)[:-1]) == 0 or last(fft_length) >= 1`,
             `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
     Example:

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -90,7 +91,7 @@ class RFFT(TensorOp[Tcomplex]):
 
     OP_NAME = "RFFT"
     REQUIRES = (
-        "last(fft_length) >= 1",
+        "elements(input) == 0 or last(fft_length) >= 1",
         "memory(Treal, shape(input)[:-1], contents(fft_length))",
     )
     SHAPES = {
@@ -169,7 +170,8 @@ class RFFT(TensorOp[Tcomplex]):
                 Frequencies 0 to N // 2 of each signal.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            OpError: the op refuses an argument. The call needs
+                `elements(input) == 0 or last(fft_length) >= 1`,
                 `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
         Example:
@@ -214,10 +216,12 @@ class RFFT(TensorOp[Tcomplex]):
 def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (_contents_of_fft_length := contents_of(fft_length))[
-            -1
-        ] >= 1 and has_room(
-            some_dtype_of(input), sizes_of(input)[:-1], _contents_of_fft_length
+        return (
+            elements_of(input) == 0 or contents_of(fft_length)[-1] >= 1
+        ) and has_room(
+            some_dtype_of(input),
+            sizes_of(input)[:-1],
+            (_contents_of_fft_length := contents_of(fft_length)),
         )
     except Exception:
         return False
@@ -285,7 +289,8 @@ def rfft(
             0 to N // 2 of each signal.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+        OpError: the op refuses an argument. The call needs
+            `elements(input) == 0 or last(fft_length) >= 1`,
             `memory(Treal, shape(input)[:-1], contents(fft_length))`.
 
     Example:

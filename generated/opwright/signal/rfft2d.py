@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -92,7 +93,7 @@ class RFFT2D(TensorOp[Tcomplex]):
 
     OP_NAME = "RFFT2D"
     REQUIRES = (
-        "last(fft_length) >= 1",
+        "elements(input) == 0 or last(fft_length) >= 1",
         "memory(Treal, shape(input)[:-2], contents(fft_length))",
     )
     SHAPES = {
@@ -173,7 +174,8 @@ class RFFT2D(TensorOp[Tcomplex]):
                 rows, and 0 to N // 2 along the columns.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            OpError: the op refuses an argument. The call needs
+                `elements(input) == 0 or last(fft_length) >= 1`,
                 `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
         Example:
@@ -218,10 +220,12 @@ class RFFT2D(TensorOp[Tcomplex]):
 def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (_contents_of_fft_length := contents_of(fft_length))[
-            -1
-        ] >= 1 and has_room(
-            some_dtype_of(input), sizes_of(input)[:-2], _contents_of_fft_length
+        return (
+            elements_of(input) == 0 or contents_of(fft_length)[-1] >= 1
+        ) and has_room(
+            some_dtype_of(input),
+            sizes_of(input)[:-2],
+            (_contents_of_fft_length := contents_of(fft_length)),
         )
     except Exception:
         return False
@@ -292,7 +296,8 @@ def rfft2d(
             2 along the columns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+        OpError: the op refuses an argument. The call needs
+            `elements(input) == 0 or last(fft_length) >= 1`,
             `memory(Treal, shape(input)[:-2], contents(fft_length))`.
 
     Example:

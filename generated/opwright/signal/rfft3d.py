@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -92,7 +93,7 @@ class RFFT3D(TensorOp[Tcomplex]):
 
     OP_NAME = "RFFT3D"
     REQUIRES = (
-        "last(fft_length) >= 1",
+        "elements(input) == 0 or last(fft_length) >= 1",
         "memory(Treal, shape(input)[:-3], contents(fft_length))",
     )
     SHAPES = {
@@ -174,7 +175,8 @@ class RFFT3D(TensorOp[Tcomplex]):
                 and M frequencies of the first two axes, and 0 to N // 2 along the last.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+            OpError: the op refuses an argument. The call needs
+                `elements(input) == 0 or last(fft_length) >= 1`,
                 `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
         Example:
@@ -219,10 +221,12 @@ class RFFT3D(TensorOp[Tcomplex]):
 def _holds(input: object, fft_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (_contents_of_fft_length := contents_of(fft_length))[
-            -1
-        ] >= 1 and has_room(
-            some_dtype_of(input), sizes_of(input)[:-3], _contents_of_fft_length
+        return (
+            elements_of(input) == 0 or contents_of(fft_length)[-1] >= 1
+        ) and has_room(
+            some_dtype_of(input),
+            sizes_of(input)[:-3],
+            (_contents_of_fft_length := contents_of(fft_length)),
         )
     except Exception:
         return False
@@ -294,7 +298,8 @@ def rfft3d(
             frequencies of the first two axes, and 0 to N // 2 along the last.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `last(fft_length) >= 1`,
+        OpError: the op refuses an argument. The call needs
+            `elements(input) == 0 or last(fft_length) >= 1`,
             `memory(Treal, shape(input)[:-3], contents(fft_length))`.
 
     Example:

@@ -81,7 +81,7 @@ class TensorListScatter(TensorOp[TVariant]):
     REQUIRES = ('elements(indices) == 0 or memory("int64", 4, most(indices))',)
     SHAPES = {
         "tensor": "(m, *e)",
-        "indices": "(m,)",
+        "indices": "where((*place,), prod(place) == m)",
         "element_shape": "either((), (len(e),))",
         "output_handle": "()",
     }
@@ -121,7 +121,8 @@ class TensorListScatter(TensorOp[TVariant]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             tensor: `element_dtype`, `m *e`. The rows.
-            indices: int32, `m`. Place of each row in the list, from 0 on.
+            indices: int32, `*place where prod(place) == m`. Place of each row in the
+                list, from 0 on.
             element_shape: `shape_type`, `scalar | len(e)`. Shape that every element
                 must have; -1 for sizes that may be any, and a scalar -1 where not even
                 their number is fixed.
@@ -201,7 +202,8 @@ def tensor_list_scatter(
 
     Args:
         tensor: `element_dtype`, `m *e`. The rows.
-        indices: int32, `m`. Place of each row in the list, from 0 on.
+        indices: int32, `*place where prod(place) == m`. Place of each row in the list,
+            from 0 on.
         element_shape: `shape_type`, `scalar | len(e)`. Shape that every element must
             have; -1 for sizes that may be any, and a scalar -1 where not even their
             number is fixed.

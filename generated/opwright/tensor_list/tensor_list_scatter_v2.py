@@ -90,7 +90,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
     )
     SHAPES = {
         "tensor": "(m, *e)",
-        "indices": "(m,)",
+        "indices": "where((*place,), prod(place) == m)",
         "element_shape": "either((), (len(e),))",
         "num_elements": "()",
         "output_handle": "()",
@@ -131,7 +131,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             tensor: `element_dtype`, `m *e`. The rows.
-            indices: int32, `m`. Place of each row in the list, from 0 on.
+            indices: int32, `*place where prod(place) == m`. Place of each row in the
+                list, from 0 on.
             element_shape: `shape_type`, `scalar | len(e)`. Shape that every element
                 must have; -1 for sizes that may be any, and a scalar -1 where not even
                 their number is fixed.
@@ -230,7 +231,8 @@ def tensor_list_scatter_v2(
 
     Args:
         tensor: `element_dtype`, `m *e`. The rows.
-        indices: int32, `m`. Place of each row in the list, from 0 on.
+        indices: int32, `*place where prod(place) == m`. Place of each row in the list,
+            from 0 on.
         element_shape: `shape_type`, `scalar | len(e)`. Shape that every element must
             have; -1 for sizes that may be any, and a scalar -1 where not even their
             number is fixed.

@@ -42,7 +42,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
     keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look up a
     program's limits by them.
 
-    Gradient: none registered.
+    TensorFlow 2.22 dropped it. Gradient: none registered.
 
     Attributes:
         proto_keys: string, `_programs`. Keys of its programs.
@@ -54,6 +54,9 @@ class TpuHandleToProtoKey(TensorOp[TString]):
     """
 
     OP_NAME = "TpuHandleToProtoKey"
+    DROPPED_IN = {
+        "TpuHandleToProtoKey": "2.22",
+    }
     SHAPES = {
         "uid": "()",
         "proto_keys": "(_programs,)",
@@ -76,7 +79,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         have keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look
         up a program's limits by them.
 
-        Gradient: none registered.
+        TensorFlow 2.22 dropped it. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -129,7 +132,7 @@ def tpu_handle_to_proto_key(
     keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look up a
     program's limits by them.
 
-    Gradient: none registered.
+    TensorFlow 2.22 dropped it. Gradient: none registered.
 
     `TpuHandleToProtoKey.create` in the current scope.
 

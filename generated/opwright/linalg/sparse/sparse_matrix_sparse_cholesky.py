@@ -60,9 +60,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
     where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...] leaves
     the order alone. Of A only the lower triangle is read. A matrix that is not positive
-    definite is refused, and so is a p of another length. A number twice in it is not
-    looked for, and leads to a factor of something else; one below 0 ends the process.
-    Cholesky is for dense matrices.
+    definite is refused, and so is a p that is no permutation. Cholesky is for dense
+    matrices.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
@@ -122,9 +121,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
         where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...]
         leaves the order alone. Of A only the lower triangle is read. A matrix that is
-        not positive definite is refused, and so is a p of another length. A number
-        twice in it is not looked for, and leads to a factor of something else; one
-        below 0 ends the process. Cholesky is for dense matrices.
+        not positive definite is refused, and so is a p that is no permutation. Cholesky
+        is for dense matrices.
 
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
@@ -217,9 +215,8 @@ def sparse_matrix_sparse_cholesky(
 
     where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...] leaves
     the order alone. Of A only the lower triangle is read. A matrix that is not positive
-    definite is refused, and so is a p of another length. A number twice in it is not
-    looked for, and leads to a factor of something else; one below 0 ends the process.
-    Cholesky is for dense matrices.
+    definite is refused, and so is a p that is no permutation. Cholesky is for dense
+    matrices.
 
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
