@@ -173,7 +173,7 @@ class Op:
 
     `since`: the version of TensorFlow that added the op, if the oldest version that
     opwright supports lacks it.
-    `dropped_in`: the first version of TensorFlow that no longer has the op.
+    `dropped_in`: the first version of TensorFlow that does not have the op.
     `gradient`: one of `GRADIENTS`; None if it is not known, as for a library's op.
     `imported_text`: digests of the texts that came from the library's OpDef.
     `check_with`: values of attrs or inputs with which a test checks the op's shapes.

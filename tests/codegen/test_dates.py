@@ -166,7 +166,7 @@ def test_since_writes_the_first_version_without_an_op_or_attr(dated: Path) -> No
     done = command_on_registry("import", "--library", path, cwd=dated)
     assert done.returncode == 0, done.stderr
     assert roll.read_text("utf-8") == text
-    # It has the option again: the opdef says no more that it was dropped.
+    # A version that has the option takes the date back.
     kept(dated, "2.23", [op("Roll", [1, 19, 6], "by", "fast")])
     assert command_on_registry("since", cwd=dated).returncode == 0
     assert "dropped_in" not in roll.read_text("utf-8")
