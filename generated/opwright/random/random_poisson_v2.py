@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_name,
+    dtype_of,
     elements_of,
     execute,
     graphs,
@@ -103,7 +104,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
     OP_NAME = "RandomPoissonV2"
     REQUIRES = (
         "nan_free(rate)",
-        "most(rate) <= 1e18",
+        'R == dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
         "memory(dtype, contents(shape), elements(rate))",
     )
     SHAPES = {
@@ -210,8 +211,10 @@ class RandomPoissonV2(TensorOp[Dtype]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `nan_free(rate)`,
-                `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
+            OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
+                dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
+                else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else
+                65504)`, `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)
@@ -260,7 +263,20 @@ def _holds(shape: object, rate: object, dtype: object) -> bool:
     try:
         return (
             is_nan_free(rate)
-            and most_of(rate) <= 1e18
+            and (
+                dtype_of(rate) == dtype_name(dtype)
+                or dtype_name(dtype) == "float64"
+                or most_of(rate)
+                <= (
+                    3e38
+                    if dtype_name(dtype) == "float32"
+                    else (
+                        9223372036854775808
+                        if dtype_name(dtype) == "int64"
+                        else 2147483648 if dtype_name(dtype) == "int32" else 65504
+                    )
+                )
+            )
             and has_room(dtype_name(dtype), contents_of(shape), elements_of(rate))
         )
     except Exception:
@@ -334,8 +350,10 @@ def random_poisson_v2(
             ones.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `nan_free(rate)`,
-            `most(rate) <= 1e18`, `memory(dtype, contents(shape), elements(rate))`.
+        OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
+            dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
+            else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`,
+            `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)

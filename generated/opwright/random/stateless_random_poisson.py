@@ -21,11 +21,13 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    dtype_of,
     execute,
     fits,
     graphs,
     has_room,
     is_nan_free,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -104,6 +106,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
     REQUIRES = (
         "memory(dtype, contents(shape))",
         "nan_free(lam)",
+        'Rtype == dtype or dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
     )
     SHAPES = {
         "shape": "(r,)",
@@ -157,7 +160,9 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(dtype, contents(shape))`, `nan_free(lam)`.
+                `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or
+                dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else
+                2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`.
 
         Example:
             >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
@@ -199,7 +204,24 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 def _holds(shape: object, lam: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape)) and is_nan_free(lam)
+        return (
+            has_room(dtype_name(dtype), contents_of(shape))
+            and is_nan_free(lam)
+            and (
+                dtype_of(lam) == dtype_name(dtype)
+                or dtype_name(dtype) == "float64"
+                or most_of(lam)
+                <= (
+                    3e38
+                    if dtype_name(dtype) == "float32"
+                    else (
+                        9223372036854775808
+                        if dtype_name(dtype) == "int64"
+                        else 2147483648 if dtype_name(dtype) == "int32" else 65504
+                    )
+                )
+            )
+        )
     except Exception:
         return False
 
@@ -242,7 +264,9 @@ def stateless_random_poisson(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(dtype, contents(shape))`, `nan_free(lam)`.
+            `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or dtype
+            == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype
+            == "int64" else 2**31 if dtype == "int32" else 65504)`.
 
     Example:
         >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
