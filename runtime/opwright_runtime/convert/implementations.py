@@ -329,7 +329,8 @@ def _values(form: _Form, dtypes: Sequence[tf.DType]) -> list[Any]:
     sizes[time] = known[time] or _TIME
     states = [(sizes[batch], units)] * (2 if form.mode == "lstm" else 1)
     weights = form.shapes[1 + len(states) : 4 + len(states)]
-    shapes = [(*sizes, inputs), *states, *weights]
+    known_weights = [tuple(size or 1 for size in shape or ()) for shape in weights]
+    shapes: list[tuple[int, ...]] = [(*sizes, inputs), *states, *known_weights]
     values = [
         tf.cast(rng.uniform(-1, 1, shape) / max(1, (shape[0] if i else 1)) ** 0.5, one)
         for i, (shape, one) in enumerate(zip(shapes, dtypes, strict=False))
