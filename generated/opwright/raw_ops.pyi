@@ -42557,8 +42557,10 @@ def SerializeSparse(
     Args:
         sparse_indices: int64, `n r`. Where the values stand, a row of coordinates for
             each.
-        sparse_values: `T`, `n`. The values, in the order of the rows of coordinates.
-        sparse_shape: int64, `r`. The sizes of the tensor.
+        sparse_values: `T`, `m`. The values, one for each row of coordinates. TensorFlow
+            does not compare them.
+        sparse_shape: int64, `q`. The sizes of the tensor, one for each column of
+            coordinates.
         out_type: dtype, one of string, variant. Default string. string, or variant for
             use within the program.
 

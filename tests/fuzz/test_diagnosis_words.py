@@ -326,6 +326,22 @@ def test_judged_axes_of_an_empty_tensor_count_as_refused() -> None:
     assert judged(bent) == ("ran", None, "")
 
 
+@pytest.mark.parametrize("way", ["eager", "graph"])
+def test_judged_values_of_other_rows_are_not_blamed(way: str) -> None:
+    """Here TensorFlow looks at the dimensions of the shape alone."""
+    fitting = {
+        "sparse_indices": np.int64([[0, 1]]),
+        "sparse_values": np.float32([7]),
+        "sparse_shape": np.int64([2, 2]),
+        "out_type": tf.string,
+    }
+    wrong = {"sparse_values": np.float32([7, 7]), "sparse_shape": np.int64(1)}
+    outcome, why, words = judged(
+        Bent("SerializeSparse", {**fitting, **wrong}, fitting, way)
+    )
+    assert (outcome != "ran", why) == (True, None), words
+
+
 def test_claimed_empty_tensor_is_still_blamed_itself() -> None:
     """Both ways, `tensor` is the only empty tensor."""
     given = {"tensor": np.ones([2, 0], "f"), "axis": np.int32([0])}

@@ -77,8 +77,8 @@ class SerializeSparse(TensorOp[OutType]):
     OP_NAME = "SerializeSparse"
     SHAPES = {
         "sparse_indices": "(n, r)",
-        "sparse_values": "(n,)",
-        "sparse_shape": "(r,)",
+        "sparse_values": "(m,)",
+        "sparse_shape": "(q,)",
         "serialized_sparse": "(3,)",
     }
     __slots__ = ("serialized_sparse",)
@@ -135,9 +135,10 @@ class SerializeSparse(TensorOp[OutType]):
             scope: graph, name, device and control dependencies of the op.
             sparse_indices: int64, `n r`. Where the values stand, a row of coordinates
                 for each.
-            sparse_values: `T`, `n`. The values, in the order of the rows of
+            sparse_values: `T`, `m`. The values, one for each row of coordinates.
+                TensorFlow does not compare them.
+            sparse_shape: int64, `q`. The sizes of the tensor, one for each column of
                 coordinates.
-            sparse_shape: int64, `r`. The sizes of the tensor.
             out_type: dtype, one of string, variant. Default string. string, or variant
                 for use within the program.
 
@@ -240,8 +241,10 @@ def serialize_sparse(
     Args:
         sparse_indices: int64, `n r`. Where the values stand, a row of coordinates for
             each.
-        sparse_values: `T`, `n`. The values, in the order of the rows of coordinates.
-        sparse_shape: int64, `r`. The sizes of the tensor.
+        sparse_values: `T`, `m`. The values, one for each row of coordinates. TensorFlow
+            does not compare them.
+        sparse_shape: int64, `q`. The sizes of the tensor, one for each column of
+            coordinates.
         out_type: dtype, one of string, variant. Default string. string, or variant for
             use within the program.
         name: what the op is called in a graph.
