@@ -262,3 +262,9 @@ class Op:
     def args(self) -> Iterator[Arg]:
         yield from self.inputs
         yield from self.outputs
+
+
+def version_number(version: str) -> tuple[int, int]:
+    """The parts of a version of TensorFlow, by which versions are sorted."""
+    major, minor = version.split(".")
+    return int(major), int(minor)

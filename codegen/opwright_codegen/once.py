@@ -1,7 +1,7 @@
 """Writes the conditions of a call so that they take less time.
 
-What several conditions need is computed once. Ranks and shapes of several inputs are
-compared together. The result stays the same: a call passes if all conditions hold, and
+What several conditions need is computed once. Ranks of several inputs are compared
+together. The result stays the same: a call passes if all conditions hold, and
 an error in one of them is a reason to look closer.
 """
 
@@ -23,7 +23,6 @@ _CONTENTS: Final = "contents_of"
 def computed(parts: Sequence[ast.expr]) -> list[ast.expr]:
     """Conditions of the same meaning, which have to be evaluated in their order."""
     found = _with_ranks([*map(deepcopy, parts)])
-    found = _with_shapes(found)
     found = _from_contents(found)
     return _without_repetition(found)
 
@@ -51,29 +50,6 @@ def _with_ranks(parts: list[ast.expr]) -> list[ast.expr]:
     wanted = ast.Tuple([rank for rank, _ in ranks.values()], ast.Load())
     values = [one for _, one in ranks.values()]
     return _joined(parts, {min(ranks): _call("have_ranks", wanted, *values)}, ranks)
-
-
-def _with_shapes(parts: list[ast.expr]) -> list[ast.expr]:
-    """`sizes_of(x) == sizes_of(y)` of several inputs x, compared together."""
-    groups: dict[str, dict[int, ast.expr]] = {}
-    shapes: dict[str, ast.expr] = {}
-    for index, part in enumerate(parts):
-        match part:
-            case ast.Compare(
-                left=ast.Call(func=ast.Name(id="sizes_of"), args=[ast.Name() as one]),
-                ops=[ast.Eq()],
-                comparators=[shape],
-            ):
-                groups.setdefault(ast.dump(shape), {})[index] = one
-                shapes[ast.dump(shape)] = shape
-    made: dict[int, ast.expr] = {}
-    replaced: set[int] = set()
-    for text, values in groups.items():
-        if len(values) >= _SEVERAL:
-            call = _call("have_shape", shapes[text], *values.values())
-            made[min(values)] = call
-            replaced |= values.keys()
-    return _joined(parts, made, replaced)
 
 
 def _joined(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from opwright_codegen import load, since
-from opwright_codegen.model import Op
+from opwright_codegen.model import Op, version_number
 from opwright_codegen.problems import SourceError
 
 FOLDER: Final = "registries"
@@ -33,7 +33,7 @@ def kept(root: Path) -> dict[str, Path]:
                 f"{path}: the registry of a TensorFlow is named 2.21{_SUFFIX}"
             )
         found[version] = path
-    return {version: found[version] for version in sorted(found, key=since.number)}
+    return {version: found[version] for version in sorted(found, key=version_number)}
 
 
 def history(
@@ -50,7 +50,7 @@ def history(
       SourceError: there is no version, or a version between two others is missing.
     """
     named = {version: str(path) for version, path in kept(root).items()} | {**given}
-    versions = sorted(named, key=since.number)
+    versions = sorted(named, key=version_number)
     place = root / FOLDER
     if not versions:
         raise SourceError(

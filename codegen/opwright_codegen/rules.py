@@ -8,9 +8,8 @@ from typing import Final, TypeAlias
 import yaml
 
 from opwright_codegen import naming, requirements, shapes
-from opwright_codegen.model import Arg, Attr, Op, Role
+from opwright_codegen.model import Arg, Attr, Op, Role, version_number
 from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
-from opwright_codegen.since import number
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
 
 #: Inputs, outputs or attrs, each with its YAML mapping, which has places for problems.
@@ -124,7 +123,9 @@ def check_versions(reader: Reader, op: Op, top: Mapping, attrs: Attrs) -> None:
         if part.dropped_in is None:
             continue
         since = part.since or op.since
-        if since is not None and number(part.dropped_in) <= number(since):
+        if since is not None and version_number(part.dropped_in) <= version_number(
+            since
+        ):
             reader.problem(
                 table.at("dropped_in"),
                 f"'dropped_in' of {part.name!r} is {part.dropped_in}, the first version"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from opwright_codegen.model import Attr, Op
+from opwright_codegen.model import Attr, Op, version_number
 
 #: Versions, the oldest first, each with its ops by name.
 History: TypeAlias = Sequence[tuple[str, Mapping[str, Op]]]
@@ -41,23 +41,17 @@ def undatable(op: Op, history: History) -> int:
 
 def in_order(versions: Sequence[str]) -> bool:
     """Whether the versions are distinct and sorted, the oldest first."""
-    numbers = [number(version) for version in versions]
+    numbers = [version_number(version) for version in versions]
     return all(one < later for one, later in pairwise(numbers))
 
 
 def gap(versions: Sequence[str]) -> tuple[str, str] | None:
     """Two neighbours in `versions` that have a version between them; None for none."""
     for one, later in pairwise(versions):
-        major, minor = number(one)
-        if number(later) not in ((major, minor + 1), (major + 1, 0)):
+        major, minor = version_number(one)
+        if version_number(later) not in ((major, minor + 1), (major + 1, 0)):
             return one, later
     return None
-
-
-def number(version: str) -> tuple[int, int]:
-    """The parts of a version, by which versions are sorted."""
-    major, minor = version.split(".")
-    return int(major), int(minor)
 
 
 def _attr(attr: Attr, op: Op, op_since: str | None, history: History) -> Attr:
@@ -109,7 +103,7 @@ def _date(first: str | None, written: str | None, history: History) -> str | Non
         return written
     if first != oldest:
         return first
-    is_older = written is not None and number(written) <= number(oldest)
+    is_older = written is not None and version_number(written) <= version_number(oldest)
     return written if is_older else None
 
 
@@ -124,7 +118,9 @@ def _end(written: str | None, had: Sequence[bool], history: History) -> str | No
     last = max(index for index, has in enumerate(had) if has)
     if last + 1 < len(history):
         return history[last + 1][0]
-    is_newer = written is not None and number(written) > number(history[last][0])
+    is_newer = written is not None and version_number(written) > version_number(
+        history[last][0]
+    )
     return written if is_newer else None
 
 

@@ -134,10 +134,6 @@ def load_op(*conditions: str) -> Op:
             "contents_of(size)))",
         ),
         ("rank(a, b, min) == 2", "have_ranks((2, 2, 2), a, b, min_)"),
-        (
-            "shape(b, size, min) == shape(a)[1:]",
-            "have_shape(sizes_of(a)[1:], b, size, min_)",
-        ),
     ],
 )
 def test_in_python_of_condition_calls_runtime(condition: str, expected: str) -> None:

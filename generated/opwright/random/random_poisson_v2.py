@@ -73,7 +73,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
     For each rate l of `rate`, as many numbers as `shape` says, each of them k with the
     probability l^k * exp(-l) / k!. Small rates, below 10, are drawn by Knuth's method,
-    larger ones by Hörmann's transformed rejection. A rate below 0 gives 0.
+    larger ones by Hörmann's transformed rejection. A rate below 0 gives 0. The kernel
+    draws until a number fits `dtype`, so a rate beyond its range is refused.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -184,6 +185,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
         For each rate l of `rate`, as many numbers as `shape` says, each of them k with
         the probability l^k * exp(-l) / k!. Small rates, below 10, are drawn by Knuth's
         method, larger ones by Hörmann's transformed rejection. A rate below 0 gives 0.
+        The kernel draws until a number fits `dtype`, so a rate beyond its range is
+        refused.
 
         `seed` and `seed2` together choose the sequence of numbers, which goes on from
         call to call: the same op in the same program run again gives the same sequence,
@@ -322,7 +325,8 @@ def random_poisson_v2(
 
     For each rate l of `rate`, as many numbers as `shape` says, each of them k with the
     probability l^k * exp(-l) / k!. Small rates, below 10, are drawn by Knuth's method,
-    larger ones by Hörmann's transformed rejection. A rate below 0 gives 0.
+    larger ones by Hörmann's transformed rejection. A rate below 0 gives 0. The kernel
+    draws until a number fits `dtype`, so a rate beyond its range is refused.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a

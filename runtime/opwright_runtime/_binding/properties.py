@@ -109,17 +109,6 @@ def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
     return found == ranks
 
 
-def have_shape(sizes: tuple[int, ...], *values: Any) -> bool:
-    """Whether all values have a shape, faster than with `sizes_of`."""
-    try:
-        for value in values:
-            if _sizes(value) != sizes:
-                return False
-    except TypeError:
-        return set(map(sizes_of, values)) == {sizes}
-    return True
-
-
 def value_of(value: Any) -> float:
     """The number in a value with one element."""
     if type(value) is EagerTensor:

@@ -25,7 +25,7 @@ from generated.support.ending_calls import GIBIBYTES, SECONDS, Row
 
 KEEP = "--keep"
 #: The seconds that a call may take on a busy machine.
-PATIENCE = 120
+TIMEOUT = 120
 _PERIOD = 0.02
 _WORDS = 90
 
@@ -83,7 +83,7 @@ def _ended(child: int) -> int | str:
         if done:
             return status
         why = ""
-        if _busy(child) > SECONDS or time.monotonic() - began > PATIENCE:
+        if _busy(child) > SECONDS or time.monotonic() - began > TIMEOUT:
             why = f"runs for more than {SECONDS} s"
         if _resident(child) > allowed:
             why = f"takes more than {GIBIBYTES} GiB"
