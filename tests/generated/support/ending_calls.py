@@ -129,7 +129,7 @@ def raw(row: Row) -> None:
     for arg in cls.op_def.inputs:
         # TensorFlow would cast an array to the default of an attr.
         if isinstance(given.get(arg.name), (np.ndarray, np.generic)):
-            given[arg.name] = tf.constant(given[arg.name])
+            given[arg.name] = tf.constant(given[arg.name], arg.dtype)
     attrs = {}
     for attr in cls.op_def.attrs:
         value = given.get(attr.name, attr.default)
