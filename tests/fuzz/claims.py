@@ -68,7 +68,11 @@ REFUSED_BEFORE = {
     "FractionalAvgPoolGrad": "writes past the end of a smaller image",
     "FractionalMaxPoolGrad": "reads before the image, or writes past its own buffers",
     **dict.fromkeys(
-        ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu"),
+        (
+            "QuantizedMatMulWithBias",
+            "QuantizedMatMulWithBiasAndRelu",
+            "QuantizedMatMulWithBiasAndReluAndRequantize",
+        ),
         "has a kernel without oneDNN that reads nothing and computes nothing",
     ),
     "RaggedGather": "gives values for splits where both have one dtype, or ends",

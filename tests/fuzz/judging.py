@@ -132,8 +132,10 @@ def misfit(bent: Bent) -> errors.OpError | None:
 
 
 def has_handles(bent: Bent) -> bool:
-    """Whether calls change what others meet."""
+    """Whether calls change what others meet, which a name may give them too."""
     info = bends.info_of(bent.op)
-    return info.stateful or any(
-        arg.dtype in (tf.resource, tf.variant) for arg in info.inputs
+    return (
+        info.stateful
+        or any(attr.name == "shared_name" for attr in info.attrs)
+        or any(arg.dtype in (tf.resource, tf.variant) for arg in info.inputs)
     )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -340,6 +341,21 @@ def test_judged_values_of_other_rows_are_not_blamed(way: str) -> None:
         Bent("SerializeSparse", {**fitting, **wrong}, fitting, way)
     )
     assert (outcome != "ran", why) == (True, None), words
+
+
+def test_judged_names_of_several_tensors_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow restores the first tensor, whatever the rank of the names."""
+    monkeypatch.chdir(tmp_path)
+    tf.raw_ops.Save(filename="old.ckpt", tensor_names=["b"], data=[[3]])
+    fitting = {
+        "file_pattern": np.array("old.ckpt", object),
+        "tensor_name": np.array("b", object),
+        "dt": tf.int32,
+    }
+    given = {**fitting, "tensor_name": np.array(["b", "b"], object)}
+    assert judged(Bent("Restore", given, fitting, "eager")) == ("ran", None, "")
 
 
 def test_claimed_empty_tensor_is_still_blamed_itself() -> None:

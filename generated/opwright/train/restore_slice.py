@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -76,6 +77,7 @@ class RestoreSlice(TensorOp[Dt]):
     """
 
     OP_NAME = "RestoreSlice"
+    REQUIRES = ("elements(shape_and_slice) >= 1",)
     SHAPES = {
         "file_pattern": "()",
         "tensor_name": "()",
@@ -155,7 +157,8 @@ class RestoreSlice(TensorOp[Dt]):
             tensor: `dt`, `...`. What was read.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(shape_and_slice) >= 1`.
 
         Example:
             >>> w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -169,7 +172,7 @@ class RestoreSlice(TensorOp[Dt]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape_and_slice):
                 op.tensor = execute(
                     context[CURRENT],
                     "RestoreSlice",
@@ -195,6 +198,14 @@ class RestoreSlice(TensorOp[Dt]):
 
 DEFAULTS = RestoreSlice.Options()
 MERGE = RestoreSlice.Options.merge
+
+
+def _holds(shape_and_slice: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(shape_and_slice) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -237,7 +248,8 @@ def restore_slice(
         tensor: `dt`, `...`. What was read.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(shape_and_slice) >= 1`.
 
     Example:
         >>> w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -250,7 +262,7 @@ def restore_slice(
     fast_path_error = None
     _result: Output[UDt]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape_and_slice):
             _result = execute(
                 context[CURRENT],
                 "RestoreSlice",

@@ -87,6 +87,8 @@ STRICTER: Final = frozenset(
         "ResourceScatterMul",
         "ResourceScatterSub",
         "ResourceScatterUpdate",
+        "Restore",
+        "RestoreSlice",
         "RsqrtGrad",
         "Save",
         "SaveSlices",
