@@ -25,14 +25,16 @@ call with an [`OpError`](errors.md) before TensorFlow sees it. The
 [opdef](../../opdefs/WRITING.md) of an op states what the op needs.
 
 - **call**: the argument that replaces one of the call in the op's documentation, or a
-  whole call. `r` is `tf.raw_ops`, or `opwright.raw_ops`.
+  complete call. `r` is `tf.raw_ops`, or `opwright.raw_ops`.
 - **TensorFlow**: how the process ends with TensorFlow 2.21 on a CPU with oneDNN. A call
   may take {SECONDS} s of the CPU and {GIBIBYTES} GiB of memory. A number is that of a
   report or a fix at TensorFlow.
 - **opwright**: the error of the same call through opwright, where
   `{LIMIT}` is {GIBIBYTES} GiB.
 
-Tests make each call. This makes the calls of an op with TensorFlow, in the source tree:
+A test makes each call through opwright. Another makes with TensorFlow the calls of ops
+that always end by a signal. This command makes all calls of an op with TensorFlow, in
+the source tree:
 
 ```sh
 PYTHONPATH=tests python -m generated.support.ending_record --keep AudioSpectrogram

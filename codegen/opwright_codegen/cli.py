@@ -555,7 +555,7 @@ def _import(options: argparse.Namespace) -> int:
     for reason in found.unread:
         _say(reason)
     if done.added:
-        _say(f"next: 'opwright-codegen lint --opdefs {options.opdefs}' says what lacks")
+        _say(f"next: 'opwright-codegen lint --opdefs {options.opdefs}' lists the gaps")
     _say(
         f"{options.opdefs}: {len(done.added)} added, {len(done.updated)} updated,"
         f" {len(done.unchanged)} unchanged"

@@ -1,8 +1,8 @@
 """Writes the conditions of a call so that they take less time.
 
 What several conditions need is computed once. Ranks of several inputs are compared
-together. The result stays the same: a call passes if all conditions hold, and
-an error in one of them is a reason to look closer.
+together. The result stays the same: a call passes if all conditions hold, and an error
+in one of them is a reason to look closer.
 """
 
 from __future__ import annotations

@@ -120,15 +120,14 @@ def check_versions(reader: Reader, op: Op, top: Mapping, attrs: Attrs) -> None:
     """Checks that each part was dropped after it was added, and can be left out."""
     parts: list[tuple[Mapping, Op | Attr]] = [(top, op), *attrs]
     for table, part in parts:
-        if part.dropped_in is None:
+        dropped = part.dropped_in
+        if dropped is None:
             continue
         since = part.since or op.since
-        if since is not None and version_number(part.dropped_in) <= version_number(
-            since
-        ):
+        if since is not None and version_number(dropped) <= version_number(since):
             reader.problem(
                 table.at("dropped_in"),
-                f"'dropped_in' of {part.name!r} is {part.dropped_in}, the first version"
+                f"'dropped_in' of {part.name!r} is {dropped}, the first version"
                 f" without it; it must be later than 'since', {since}",
             )
         if isinstance(part, Attr) and op.role(part) is not Role.OPTION:

@@ -118,9 +118,8 @@ def _end(written: str | None, had: Sequence[bool], history: History) -> str | No
     last = max(index for index, has in enumerate(had) if has)
     if last + 1 < len(history):
         return history[last + 1][0]
-    is_newer = written is not None and version_number(written) > version_number(
-        history[last][0]
-    )
+    newest = version_number(history[last][0])
+    is_newer = written is not None and version_number(written) > newest
     return written if is_newer else None
 
 

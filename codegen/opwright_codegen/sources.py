@@ -51,8 +51,9 @@ def op_defs(source: str) -> list[Any]:
     folder = opdefs_of(source)
     if folder is not None:
         return [registry.to_op_def(op) for op in load.read(folder)]
-    kept = None if Path(source).exists() else registries.kept(load.own_opdefs())
-    return of_files([str((kept or {}).get(source, source))])
+    if not Path(source).exists():
+        source = str(registries.kept(load.own_opdefs()).get(source, source))
+    return of_files([source])
 
 
 def opdefs_of(source: str) -> Path | None:

@@ -400,11 +400,10 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
 
 def _dropped_in(op: Op) -> Iterator[tuple[str, str]]:
     """The first versions without the op, and without its options."""
-    if op.dropped_in is not None:
-        yield op.name, op.dropped_in
-    for attr in op.attrs:
-        if attr.dropped_in is not None:
-            yield attr.name, attr.dropped_in
+    parts: tuple[Op | Attr, ...] = (op, *op.attrs)
+    for part in parts:
+        if part.dropped_in is not None:
+            yield part.name, part.dropped_in
 
 
 def _schema(op: Op) -> Iterator[tuple[str, str]]:

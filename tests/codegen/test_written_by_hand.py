@@ -51,7 +51,7 @@ def test_import_of_a_new_op_names_lint_as_the_next_step(tmp_path: Path) -> None:
     path.write_bytes(registry.save([op_def_pb2.OpDef(name="Bare")], path))
     run = ("import", "--library", path, "--opdefs", "mine", "--group", "math")
     done = command_on_registry(*run, cwd=tmp_path)
-    step = "next: 'opwright-codegen lint --opdefs mine' says what lacks\n"
+    step = "next: 'opwright-codegen lint --opdefs mine' lists the gaps\n"
     assert step in done.stderr
     assert "next: " not in command_on_registry(*run, cwd=tmp_path).stderr
     done = command("lint", "--opdefs", "mine", cwd=tmp_path)

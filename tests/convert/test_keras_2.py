@@ -140,6 +140,9 @@ def without_options(function: Any) -> None:
 
 
 def with_sigmoid(function: Any) -> None:
+    # TensorFlow would take the model's own functions, which have the same mark.
+    if "api_implements" in function.attr:
+        function.attr["api_implements"].s += b"_of_sigmoid"
     for node in function.node_def:
         if node.op == "Tanh":
             node.op = "Sigmoid"

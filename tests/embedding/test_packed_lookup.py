@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from opwright_runtime import native
 from opwright_runtime._internals import context as tf_context
 from opwright_runtime.embedding import lookup
 from support.processes import run_program
+from support.usage import resident
 
 Floats = NDArray[np.float32]
 Combiner = Literal["sum", "mean", "sqrtn"]
@@ -42,12 +42,6 @@ def build(made: Program) -> Program:
     with made.strategy.scope():
         made.embedding.build()
     return made
-
-
-def resident() -> int:
-    """Bytes of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def order() -> list[Floats]:

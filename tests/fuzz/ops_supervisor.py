@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import tempfile
 import time
@@ -13,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from support.usage import resident, waiting_time
 
 from .ops_state import Place, State
 from .progress import say
@@ -160,20 +161,3 @@ class Watch:
         self.kind = kind
         with suppress(ProcessLookupError):  # It has ended by itself.
             os.kill(self.pid, signal.SIGKILL)
-
-
-def waiting_time(pid: int | str) -> float:
-    """Seconds that a process's main thread has waited for a processor."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-
-
-def resident(pid: int) -> int:
-    """Bytes of a process in memory; 0 if it is gone."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return int(pages) * resource.getpagesize()

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.usage import running_time, waiting_time
+
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 SOURCES = ("generated", "runtime", "codegen")
@@ -208,15 +210,7 @@ def processor_time(pid: int) -> float:
     What its main thread waits for a processor counts too: on a busy machine a process
     at work has little of one.
     """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        waited = Path(f"/proc/{pid}/schedstat").read_text().split()[1]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    # Its name, which may hold anything, ends with the last parenthesis.
-    fields = text.rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK") + int(waited) / 1e9
+    return running_time(pid) + waiting_time(pid)
 
 
 def death(status: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -241,23 +241,21 @@ def read_op_info(
 def _unknown(
     name: str, since: Mapping[str, str], dropped_in: Mapping[str, str]
 ) -> Exception:
-    if (absent := _why_absent(name, since, dropped_in)) is None:
+    absent = _why_absent(name, since, dropped_in)
+    if absent is None:
         why = (
             "if a custom-op library has it, load that first with tf.load_op_library, "
             "or pass --load to opwright-codegen generate"
         )
-    elif absent.endswith(_DROPPED):
-        why = f"TensorFlow {absent}: use another op, or an older TensorFlow"
     else:
         why = f"TensorFlow {absent}"
+        if _is_dropped(name, since, dropped_in):
+            why += ": use another op, or an older TensorFlow"
     return errors.make(
         errors.OpUnknownError,
         name,
         f"TensorFlow {tf.__version__} has no op {name}: {why}",
     )
-
-
-_DROPPED: Final = "dropped it"
 
 
 def _why_absent(
@@ -267,11 +265,17 @@ def _why_absent(
 
     None if neither is known.
     """
-    if name in dropped_in and (
-        name not in since or _minor(since[name]) <= _minor(tf.__version__)
-    ):
-        return f"{dropped_in[name]} {_DROPPED}"
+    if _is_dropped(name, since, dropped_in):
+        return f"{dropped_in[name]} dropped it"
     return f"{since[name]} brought it" if name in since else None
+
+
+def _is_dropped(
+    name: str, since: Mapping[str, str], dropped_in: Mapping[str, str]
+) -> bool:
+    """Whether this TensorFlow is too new, and not too old, for what it lacks."""
+    is_older = name in since and _minor(tf.__version__) < _minor(since[name])
+    return name in dropped_in and not is_older
 
 
 def _minor(version: str) -> tuple[int, ...]:

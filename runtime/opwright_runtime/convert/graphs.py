@@ -298,22 +298,27 @@ def require_ops(graph: GraphDef) -> None:
 
 def library_of(graph: GraphDef, name: str) -> Any:
     """The library with a function and those that it calls."""
-    functions = {one.signature.name: one for one in graph.library.function}
+    known = functions(graph)
     found = type(graph.library)()
-    for one in sorted(reached(functions, [name])):
-        found.function.add().CopyFrom(functions[one])
+    for one in sorted(reached(known, [name])):
+        found.function.add().CopyFrom(known[one])
     return found
 
 
-def reached(functions: Mapping[str, Any], names: Iterable[str]) -> set[str]:
-    """The functions of these names, and those that they call."""
+def functions(graph: GraphDef) -> dict[str, Any]:
+    """The functions of the library, by their names."""
+    return {one.signature.name: one for one in graph.library.function}
+
+
+def reached(known: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+    """Those of the known functions that have these names, or that they call."""
     found: set[str] = set()
     left = [*names]
     while left:
         name = left.pop()
-        if name in functions and name not in found:
+        if name in known and name not in found:
             found.add(name)
-            for node in functions[name].node_def:
+            for node in known[name].node_def:
                 left += callees(node)
     return found
 

@@ -51,7 +51,6 @@ def of_signatures(model: SavedModel) -> dict[str, NodeDef]:
 def of_library(meta: Any) -> set[str]:
     """The functions that a loaded model can run, also for its gradients."""
     graph, objects = meta.graph_def, meta.object_graph_def
-    functions = {one.signature.name: one for one in graph.library.function}
     names = [*objects.concrete_functions]
     names += [one.gradient_func for one in graph.library.gradient]
     names += [one.gradient_func for one in graph.library.registered_gradients]
@@ -60,7 +59,7 @@ def of_library(meta: Any) -> set[str]:
     for one in objects.nodes:
         names += one.function.concrete_functions
         names.append(one.bare_concrete_function.concrete_function_name)
-    return graphs.reached(functions, names)
+    return graphs.reached(graphs.functions(graph), names)
 
 
 def _signatures(meta: Any) -> list[str]:
@@ -77,22 +76,18 @@ def _nodes(meta: Any, names: Iterable[str]) -> dict[str, NodeDef]:
         for tensor in _tensors(info)
     ]
     found: dict[str, NodeDef] = {}
-    waiting: list[str] = []
+    called: list[str] = []
     left = [node_of(one) for one in outputs]
     while left:
         name = left.pop()
         if name in main and name not in found:
             found[name] = main[name]
             left += [node_of(one) for one in main[name].input]
-            waiting += _called(main[name], bodies)
-    entered: set[str] = set()
-    while waiting:
-        function = waiting.pop()
-        if function not in entered:
-            entered.add(function)
-            for node in bodies[function].nodes:
-                found[bodies[function].place(node.name)] = node
-                waiting += _called(node, bodies)
+            called += graphs.callees(main[name])
+    entered = graphs.reached(graphs.functions(meta.graph_def), called)
+    for body in bodies.values():
+        if body.name in entered:
+            found |= {body.place(node.name): node for node in body.nodes}
     return found
 
 
@@ -108,7 +103,3 @@ def _tensors(info: Any) -> list[str]:
             one for part in info.composite_tensor.components for one in _tensors(part)
         ]
     return [info.name]
-
-
-def _called(node: NodeDef, bodies: Any) -> list[str]:
-    return [name for name in (node.op, *graphs.called(node)) if name and name in bodies]

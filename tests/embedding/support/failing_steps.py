@@ -19,7 +19,6 @@ import signal
 import threading
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,6 +36,7 @@ from opwright.tpu import (
     configure_tpu_embedding,
     shutdown_distributed_tpu,
 )
+from support.usage import resident
 
 ROWS, WIDTH, SAMPLES, RATE, THREADS = 48, 4, 3, 0.25, 3
 # Where a step fails. All but the last end before every core has sent.
@@ -444,12 +444,6 @@ def train_in_threads(trainer: Trainer, failures: int) -> None:
     trainer.check_tables()
 
 
-def resident() -> int:
-    """MiB of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-
-
 def train_for_long(trainer: Trainer, steps: int) -> None:
     """Good steps, one in ten between two functions: memory stays level."""
     ways = Ways(trainer)
@@ -459,7 +453,7 @@ def train_for_long(trainer: Trainer, steps: int) -> None:
         ways.run("two_functions" if i % 10 == 0 else "function", ids, gradients, None)
         trainer.counted(ids, gradients)
         if i in (steps // 5, steps - 1):
-            sizes.append(resident())
+            sizes.append(resident() >> 20)
     trainer.check_tables()
     print(f"{steps} steps: {sizes[0]} MiB after a fifth, {sizes[1]} MiB at the end")
     assert sizes[1] - sizes[0] <= 16

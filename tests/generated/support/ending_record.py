@@ -7,7 +7,6 @@ what became of them, and writes it to the table. Without ops, it makes all calls
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ import yaml
 
 from generated.support import ending_calls
 from generated.support.ending_calls import GIBIBYTES, SECONDS, Row
+from support.usage import resident, running_time
 
 KEEP = "--keep"
 #: The seconds that a call may take on a busy machine.
@@ -77,36 +77,21 @@ def _cut(words: str) -> str:
 def _ended(child: int) -> int | str:
     """The status of a process, or why it was killed."""
     began = time.monotonic()
-    allowed = _resident(os.getpid()) + GIBIBYTES * 2**30
+    allowed = resident() + GIBIBYTES * 2**30
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status
         why = ""
-        if _busy(child) > SECONDS or time.monotonic() - began > TIMEOUT:
+        if running_time(child) > SECONDS or time.monotonic() - began > TIMEOUT:
             why = f"runs for more than {SECONDS} s"
-        if _resident(child) > allowed:
+        if resident(child) > allowed:
             why = f"takes more than {GIBIBYTES} GiB"
         if why:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return why
         time.sleep(_PERIOD)
-
-
-def _busy(process: int) -> float:
-    """The seconds that a process had of the CPU."""
-    with contextlib.suppress(OSError, IndexError):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0
-
-
-def _resident(process: int) -> int:
-    with contextlib.suppress(OSError, IndexError):
-        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        return pages * resource.getpagesize()
-    return 0
 
 
 def main(*arguments: str) -> None:
