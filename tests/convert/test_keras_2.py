@@ -45,6 +45,7 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return source
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     ("kind", "mask"),
@@ -170,6 +171,7 @@ def test_to_tflite_of_layers_of_keras_2_fuses_an_lstm(tmp_path: Path) -> None:
     assert tflite_ops(tmp_path / "target").count("UNIDIRECTIONAL_SEQUENCE_LSTM") == 2
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("kind", "mask"), [("exported", False), ("exported", True), ("SavedModel", False)]
 )

@@ -75,9 +75,16 @@ REFUSED_BEFORE = {
         ),
         "has a kernel without oneDNN that reads nothing and computes nothing",
     ),
+    **dict.fromkeys(
+        ("LSTMBlockCell", "LSTMBlockCellGrad"),
+        "reads past the end of shorter peephole weights, and takes those of another "
+        "unit from longer ones",
+    ),
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
+    "RequantizePerChannel": "reads past the end of fewer ranges than channels",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
+    "Unbatch": "reads three numbers for each row of an index that is no matrix",
 }
 
 #: Makes a call, and gives what TensorFlow answers: its words, or None if it takes it.

@@ -273,6 +273,23 @@ def test_judged_gates_of_other_cells_are_refused(shape: tuple[int, ...]) -> None
     assert "ci has size" in words
 
 
+@pytest.mark.parametrize("size", [0, 2])
+def test_judged_peepholes_of_other_cells_are_refused(size: int) -> None:
+    """TensorFlow reads past these weights, or takes those of another unit."""
+    bent = lstm(wci=np.ones([size], "f"), use_peephole=True)
+    kind, why, words = judged(bent)
+    assert (kind, why) == ("OpInputError", None)
+    assert f"wci has size {size} at axis 0; it must be 1" in words
+    assert judged(lstm(wci=np.ones([size], "f"))) == ("ran", None, "")
+
+
+def test_judged_flags_for_a_scalar_run() -> None:
+    """TensorFlow returns a scalar before it looks at the flags."""
+    fitting = {"tensor": np.ones([2, 3], "f"), "dims": np.array([True, False])}
+    given = {**fitting, "tensor": np.uint8(1)}
+    assert judged(Bent("Reverse", given, fitting, "eager")) == ("ran", None, "")
+
+
 def test_judged_images_of_more_dimensions_run() -> None:
     """TensorFlow reads the first four dimensions."""
     image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -288,7 +305,7 @@ def test_judged_images_of_more_dimensions_run() -> None:
     assert judged(Bent("FusedPadConv2D", given, fitting, "eager")) == ("ran", None, "")
 
 
-def test_judged_ranges_of_a_matrix_run() -> None:
+def test_judged_ranges_of_a_matrix_run_unless_too_few() -> None:
     """TensorFlow counts the elements of a range, not its dimensions."""
     row = np.float32([[-4.0, -8.0]])
     bits = tf.constant([[[[2**30, 2**29]]]], tf.int32)
@@ -302,6 +319,10 @@ def test_judged_ranges_of_a_matrix_run() -> None:
     given = {**fitting, "input_min": row}
     bent = Bent("RequantizePerChannel", given, fitting, "eager")
     assert judged(bent) == ("ran", None, "")
+    given = {**fitting, "input_max": -row[0, :1]}
+    kind, why, words = judged(Bent("RequantizePerChannel", given, fitting, "eager"))
+    assert (kind, why) == ("OpInputError", None)
+    assert "input_max has 1 element; it must have at least 2" in words
 
 
 def test_judged_element_shape_of_a_matrix_runs() -> None:
