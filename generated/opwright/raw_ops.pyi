@@ -22137,8 +22137,7 @@ def LSTMBlockCell(
     where products with wci, wcf and wco are left out unless `use_peephole` is set. All
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-    Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not check: shorter ones are read past their end.
+    Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -22206,8 +22205,7 @@ def LSTMBlockCellGrad(
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
-    which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not check.
+    which is left to the caller. Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -36755,8 +36753,7 @@ def RequantizePerChannel(
     0 or more is refused.
 
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
-    axes are refused; whether there is a range for each channel is not checked.
-    Requantize is for one range.
+    axes are refused, and fewer ranges than channels. Requantize is for one range.
 
     Gradient: none registered.
 
@@ -40259,7 +40256,7 @@ def Reverse(
 
     Args:
         tensor: `T`, `*x where len(x) <= 8`. What is reversed.
-        dims: bool, `len(x)`. For each axis, whether to reverse it.
+        dims: bool, `len(x) if len(x) > 0 else n`. For each axis, whether to reverse it.
 
     Returns:
         output: `T`, `*x`. The elements in their new order.

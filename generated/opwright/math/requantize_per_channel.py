@@ -25,6 +25,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -83,8 +85,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
     0 or more is refused.
 
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
-    axes are refused; whether there is a range for each channel is not checked.
-    Requantize is for one range.
+    axes are refused, and fewer ranges than channels. Requantize is for one range.
 
     Gradient: none registered.
 
@@ -109,6 +110,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
     OP_NAME = "RequantizePerChannel"
     REQUIRES = (
         "elements(input) > 0",
+        "rank(input) != 4 or elements(input_min, input_max) >= shape(input)[-1]",
         "elements(requested_output_min, requested_output_max) == 1",
     )
     SHAPES = {
@@ -183,8 +185,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
         `requested_output_min` of 0 or more is refused.
 
         RequantizationRangePerChannel finds a range to request. Inputs of other than
-        four axes are refused; whether there is a range for each channel is not checked.
-        Requantize is for one range.
+        four axes are refused, and fewer ranges than channels. Requantize is for one
+        range.
 
         Gradient: none registered.
 
@@ -212,6 +214,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+                `rank(input) != 4 or elements(input_min, input_max) >=
+                shape(input)[-1]`,
                 `elements(requested_output_min, requested_output_max) == 1`.
 
         Example:
@@ -231,7 +235,13 @@ class RequantizePerChannel(Op, Generic[OutType]):
                 scope.eager
                 and not graphs.stack
                 and (type(input) is EagerTensor or fits(TQint32, input))
-                and _holds(input, requested_output_min, requested_output_max)
+                and _holds(
+                    input,
+                    input_min,
+                    input_max,
+                    requested_output_min,
+                    requested_output_max,
+                )
             ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
@@ -257,12 +267,21 @@ class RequantizePerChannel(Op, Generic[OutType]):
 
 
 def _holds(
-    input: object, requested_output_min: object, requested_output_max: object
+    input: object,
+    input_min: object,
+    input_max: object,
+    requested_output_min: object,
+    requested_output_max: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             elements_of(input) > 0
+            and (
+                (_rank_of_input := rank_of(input)) != 4
+                or elements_of(input_min) >= sizes_of(input)[-1]
+            )
+            and (_rank_of_input != 4 or elements_of(input_max) >= sizes_of(input)[-1])
             and elements_of(requested_output_min) == 1
             and elements_of(requested_output_max) == 1
         )
@@ -321,8 +340,7 @@ def requantize_per_channel(
     0 or more is refused.
 
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
-    axes are refused; whether there is a range for each channel is not checked.
-    Requantize is for one range.
+    axes are refused, and fewer ranges than channels. Requantize is for one range.
 
     Gradient: none registered.
 
@@ -347,6 +365,7 @@ def requantize_per_channel(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+            `rank(input) != 4 or elements(input_min, input_max) >= shape(input)[-1]`,
             `elements(requested_output_min, requested_output_max) == 1`.
 
     Example:
@@ -366,7 +385,9 @@ def requantize_per_channel(
             context[EAGER]
             and not graphs.stack
             and (type(input) is EagerTensor or fits(TQint32, input))
-            and _holds(input, requested_output_min, requested_output_max)
+            and _holds(
+                input, input_min, input_max, requested_output_min, requested_output_max
+            )
         ):
             _result = RequantizePerChannelOutputs._make(
                 execute(

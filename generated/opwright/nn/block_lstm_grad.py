@@ -125,6 +125,7 @@ class BlockLSTMGrad(Op, Generic[T]):
         "value(seq_len_max) <= shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[0]",
         "shape(cs_prev, h_prev)[0] == shape(x)[1]",
         "shape(cs_prev, h_prev)[1] == shape(w)[1] // 4",
+        "not use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4",
         "shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[1] == shape(x)[1]",
         "shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[2] == shape(w)[1] // 4",
     )
@@ -263,7 +264,8 @@ class BlockLSTMGrad(Op, Generic[T]):
                 `rank(i, cs, f, o, ci, co, h, cs_grad, h_grad) == 3`,
                 `value(seq_len_max) <= shape(i, cs, f, o, ci, co, h, cs_grad,
                 h_grad)[0]`, `shape(cs_prev, h_prev)[0] == shape(x)[1]`,
-                `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci,
+                `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `not use_peephole or
+                shape(wci, wcf, wco)[0] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci,
                 co, h, cs_grad, h_grad)[1] == shape(x)[1]`, `shape(i, cs, f, o, ci, co,
                 h, cs_grad, h_grad)[2] == shape(w)[1] // 4`.
 
@@ -309,6 +311,7 @@ class BlockLSTMGrad(Op, Generic[T]):
                     h,
                     cs_grad,
                     h_grad,
+                    use_peephole,
                 )
             ):
                 (
@@ -395,6 +398,7 @@ def _holds(
     h: object,
     cs_grad: object,
     h_grad: object,
+    use_peephole: bool,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -436,6 +440,9 @@ def _holds(
             and (_sizes_of_h_prev := sizes_of(h_prev))[0] == _sizes_of_x[1]
             and _sizes_of_cs_prev[1] == (_sizes_of_w := sizes_of(w))[1] // 4
             and _sizes_of_h_prev[1] == _sizes_of_w[1] // 4
+            and (not use_peephole or sizes_of(wci)[0] == _sizes_of_w[1] // 4)
+            and (not use_peephole or sizes_of(wcf)[0] == _sizes_of_w[1] // 4)
+            and (not use_peephole or sizes_of(wco)[0] == _sizes_of_w[1] // 4)
             and _sizes_of_i[1] == _sizes_of_x[1]
             and _sizes_of_cs[1] == _sizes_of_x[1]
             and _sizes_of_f[1] == _sizes_of_x[1]
@@ -539,9 +546,10 @@ def block_lstm_grad(
             `rank(i, cs, f, o, ci, co, h, cs_grad, h_grad) == 3`, `value(seq_len_max) <=
             shape(i, cs, f, o, ci, co, h, cs_grad, h_grad)[0]`,
             `shape(cs_prev, h_prev)[0] == shape(x)[1]`,
-            `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci, co,
-            h, cs_grad, h_grad)[1] == shape(x)[1]`, `shape(i, cs, f, o, ci, co, h,
-            cs_grad, h_grad)[2] == shape(w)[1] // 4`.
+            `shape(cs_prev, h_prev)[1] == shape(w)[1] // 4`, `not use_peephole or
+            shape(wci, wcf, wco)[0] == shape(w)[1] // 4`, `shape(i, cs, f, o, ci, co, h,
+            cs_grad, h_grad)[1] == shape(x)[1]`, `shape(i, cs, f, o, ci, co, h, cs_grad,
+            h_grad)[2] == shape(w)[1] // 4`.
 
     Example:
         >>> x, state, none = tf.ones([3, 1, 1]), tf.zeros([1, 1]), tf.zeros([1])
@@ -585,6 +593,7 @@ def block_lstm_grad(
                 h,
                 cs_grad,
                 h_grad,
+                use_peephole,
             )
         ):
             _result = BlockLSTMGradOutputs._make(

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     have_ranks,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -86,8 +87,7 @@ class LSTMBlockCell(Op, Generic[T]):
     where products with wci, wcf and wco are left out unless `use_peephole` is set. All
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-    Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not check: shorter ones are read past their end.
+    Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -114,7 +114,8 @@ class LSTMBlockCell(Op, Generic[T]):
     OP_NAME = "LSTMBlockCell"
     REQUIRES = (
         "rank(x, cs_prev, h_prev, w) == 2",
-        "rank(b) == 1",
+        "rank(wci, wcf, wco, b) == 1",
+        "not use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4",
     )
     SHAPES = {
         "x": "(batch, inputs)",
@@ -217,8 +218,7 @@ class LSTMBlockCell(Op, Generic[T]):
         where products with wci, wcf and wco are left out unless `use_peephole` is set.
         All that the gradient needs is given out. BlockLSTM runs over a whole sequence,
         GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-        Sizes that do not fit are refused, but for those of the peephole weights, which
-        the kernel does not check: shorter ones are read past their end.
+        Sizes that do not fit are refused.
 
         Gradient: none registered.
 
@@ -260,7 +260,8 @@ class LSTMBlockCell(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(x, cs_prev, h_prev, w) == 2`, `rank(b) == 1`.
+                `rank(x, cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`, `not
+                use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4`.
 
         Example:
             >>> x, state = np.float32([[1.0]]), np.float32([[0.0]])
@@ -276,7 +277,11 @@ class LSTMBlockCell(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, cs_prev, h_prev, w, b):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(x, cs_prev, h_prev, w, wci, wcf, wco, b, opts.use_peephole)
+            ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
                     context[CURRENT],
                     "LSTMBlockCell",
@@ -315,10 +320,27 @@ DEFAULTS = LSTMBlockCell.Options()
 MERGE = LSTMBlockCell.Options.merge
 
 
-def _holds(x: object, cs_prev: object, h_prev: object, w: object, b: object) -> bool:
+def _holds(
+    x: object,
+    cs_prev: object,
+    h_prev: object,
+    w: object,
+    wci: object,
+    wcf: object,
+    wco: object,
+    b: object,
+    use_peephole: bool,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return have_ranks((2, 2, 2, 2, 1), x, cs_prev, h_prev, w, b)
+        return (
+            have_ranks(
+                (2, 2, 2, 2, 1, 1, 1, 1), x, cs_prev, h_prev, w, wci, wcf, wco, b
+            )
+            and (not use_peephole or sizes_of(wci)[0] == sizes_of(w)[1] // 4)
+            and (not use_peephole or sizes_of(wcf)[0] == sizes_of(w)[1] // 4)
+            and (not use_peephole or sizes_of(wco)[0] == sizes_of(w)[1] // 4)
+        )
     except Exception:
         return False
 
@@ -355,8 +377,7 @@ def lstm_block_cell(
     where products with wci, wcf and wco are left out unless `use_peephole` is set. All
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-    Sizes that do not fit are refused, but for those of the peephole weights, which the
-    kernel does not check: shorter ones are read past their end.
+    Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -395,7 +416,8 @@ def lstm_block_cell(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `rank(x, cs_prev, h_prev, w) == 2`, `rank(b) == 1`.
+            `rank(x, cs_prev, h_prev, w) == 2`, `rank(wci, wcf, wco, b) == 1`, `not
+            use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4`.
 
     Example:
         >>> x, state = np.float32([[1.0]]), np.float32([[0.0]])
@@ -410,7 +432,11 @@ def lstm_block_cell(
     fast_path_error = None
     _result: LSTMBlockCellOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, cs_prev, h_prev, w, b):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(x, cs_prev, h_prev, w, wci, wcf, wco, b, use_peephole)
+        ):
             _result = LSTMBlockCellOutputs._make(
                 execute(
                     context[CURRENT],

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     graphs,
     have_ranks,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -82,8 +83,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
-    which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not check.
+    which is left to the caller. Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -110,6 +110,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     REQUIRES = (
         "rank(x, cs_prev, h_prev, w, i, cs, f, o, ci, co, cs_grad, h_grad) == 2",
         "rank(wci, wcf, wco, b) == 1",
+        "not use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4",
     )
     SHAPES = {
         "x": "(batch, inputs)",
@@ -180,8 +181,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
           w's gradient = transpose([x, h_prev]) times dicfo
           b's gradient = sum of dicfo over the batch
 
-        which is left to the caller. Sizes that do not fit are refused, but for those of
-        the peephole weights, which the kernel does not check.
+        which is left to the caller. Sizes that do not fit are refused.
 
         Gradient: none registered.
 
@@ -223,7 +223,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `rank(x, cs_prev,
                 h_prev, w, i, cs, f, o, ci, co, cs_grad, h_grad) == 2`,
-                `rank(wci, wcf, wco, b) == 1`.
+                `rank(wci, wcf, wco, b) == 1`, `not use_peephole or shape(wci, wcf,
+                wco)[0] == shape(w)[1] // 4`.
 
         Example:
             >>> one, cell = tf.ones([1, 1]), tf.ones([1])
@@ -258,6 +259,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
                     co,
                     cs_grad,
                     h_grad,
+                    use_peephole,
                 )
             ):
                 op.cs_prev_grad, op.dicfo, op.wci_grad, op.wcf_grad, op.wco_grad = (
@@ -331,27 +333,33 @@ def _holds(
     co: object,
     cs_grad: object,
     h_grad: object,
+    use_peephole: bool,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return have_ranks(
-            (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1),
-            x,
-            cs_prev,
-            h_prev,
-            w,
-            i,
-            cs,
-            f,
-            o,
-            ci,
-            co,
-            cs_grad,
-            h_grad,
-            wci,
-            wcf,
-            wco,
-            b,
+        return (
+            have_ranks(
+                (2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1),
+                x,
+                cs_prev,
+                h_prev,
+                w,
+                i,
+                cs,
+                f,
+                o,
+                ci,
+                co,
+                cs_grad,
+                h_grad,
+                wci,
+                wcf,
+                wco,
+                b,
+            )
+            and (not use_peephole or sizes_of(wci)[0] == sizes_of(w)[1] // 4)
+            and (not use_peephole or sizes_of(wcf)[0] == sizes_of(w)[1] // 4)
+            and (not use_peephole or sizes_of(wco)[0] == sizes_of(w)[1] // 4)
         )
     except Exception:
         return False
@@ -390,8 +398,7 @@ def lstm_block_cell_grad(
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
-    which is left to the caller. Sizes that do not fit are refused, but for those of the
-    peephole weights, which the kernel does not check.
+    which is left to the caller. Sizes that do not fit are refused.
 
     Gradient: none registered.
 
@@ -431,7 +438,8 @@ def lstm_block_cell_grad(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(x, cs_prev, h_prev, w,
-            i, cs, f, o, ci, co, cs_grad, h_grad) == 2`, `rank(wci, wcf, wco, b) == 1`.
+            i, cs, f, o, ci, co, cs_grad, h_grad) == 2`, `rank(wci, wcf, wco, b) == 1`,
+            `not use_peephole or shape(wci, wcf, wco)[0] == shape(w)[1] // 4`.
 
     Example:
         >>> one, cell = tf.ones([1, 1]), tf.ones([1])
@@ -466,6 +474,7 @@ def lstm_block_cell_grad(
                 co,
                 cs_grad,
                 h_grad,
+                use_peephole,
             )
         ):
             _result = LSTMBlockCellGradOutputs._make(
