@@ -252,7 +252,10 @@ std::string Engine::WhatFor(WaiterId waiter) {
     const std::string core = "core " + Text(one.core);
     const Queue& queue = queues_[one.core];
     const auto next = Next(one.core, one.run);
-    if (queue.empty()) return "for a batch of " + core + ", for which none is enqueued";
+    if (queue.empty()) {
+      return "for a batch of " + core +
+             ", for which none is enqueued: call enqueue before dequeue";
+    }
     if (next == queue.end()) {
       return "for a batch of " + core + " of its own: those that are enqueued, " +
              Text(queue.size()) + ", belong to runs that have not ended";

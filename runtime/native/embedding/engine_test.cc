@@ -274,7 +274,7 @@ TEST(Engine, CancelledReceiveGetsNoBatch) {
   Bed bed;
   const AnswerRef cancelled = bed.Receive(0), waiting = bed.Receive(0);
   EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
-            "for a batch of core 0, for which none is enqueued");
+            "for a batch of core 0, for which none is enqueued: call enqueue before dequeue");
   EXPECT(bed.engine->Cancel(cancelled->waiter));
   EXPECT(!bed.engine->Cancel(cancelled->waiter));
   bed.Enqueue(0, 5);
