@@ -110,8 +110,8 @@ class Engine {
   void RunEnded(const RunRef& run, bool sure = true);
   // Drops queued batches and parts of incomplete steps. It keeps only those of runs that are
   // still running, and drops those that belong to no run. Returns how many batches it dropped.
-  // If `tell` is true and these are more than there are cores, the next Enqueue, Receive or
-  // Send returns an error that reports them.
+  // If `tell` is true and it dropped more batches than there are cores, which is more than one
+  // step, the next Enqueue, Receive or Send returns an error that reports them.
   int64_t Abandon(bool tell);
   // The number of batches in a core's queue. Zero for an unknown core.
   int64_t QueuedBatches(int64_t core);

@@ -80,7 +80,8 @@ struct Csr {
   }
 };
 
-// The sorted triples of one SparseCore. A test may damage `counts`.
+// The sorted triples (sample, row, gain) of one SparseCore. `counts` has the index of the first
+// triple of each shard. A test may make it wrong.
 struct Sorted {
   std::vector<int32_t> samples, rows, counts;
   std::vector<float> gains;

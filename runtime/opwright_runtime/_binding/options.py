@@ -54,7 +54,7 @@ class OpOptions:
 
     explicit: frozenset[str]
 
-    # The op's class sets these when it is created, after this class.
+    # The class of the op sets these two when Python creates that class, after this one.
     _op_name: ClassVar[str]
     _op_class: ClassVar[type[OpLike]]
 

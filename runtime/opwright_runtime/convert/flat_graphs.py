@@ -16,7 +16,8 @@ from opwright_runtime.convert.replacements import specs
 from opwright_runtime.convert.rewrite import Found, Replacement, replace_nodes
 from opwright_runtime.convert.signatures import Flat
 
-# A constant may be computed from others, but not from what these ops read or draw.
+# Parts of the names of ops that may give other results in each run: they read state or
+# draw random numbers, for example. What is computed from them becomes no constant.
 _MOVING = ("Placeholder", "Random", "Stateful", "While", "If", "Read", "Table", "Cudnn")
 
 

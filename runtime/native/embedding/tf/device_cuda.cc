@@ -26,8 +26,8 @@ using tensorflow::Allocator;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// The memory of a device. TensorFlow may reuse freed memory at once, but only for work that is
-// queued later on the same stream.
+// The memory of a device. It may be freed while kernels still use it: TensorFlow reuses it only
+// for work that is queued later on the same stream as these kernels.
 class DeviceMemory : public cuda::Memory {
  public:
   explicit DeviceMemory(Allocator* allocator) : allocator_(allocator) {}

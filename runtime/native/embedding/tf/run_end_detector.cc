@@ -22,9 +22,9 @@ using State = Run::State;
 // from an aborted one.
 constexpr char kDeleted[] = "LocalRendezvous deleted";
 
-// Returns a key with a name that no edge of a graph has. Both ends are the CPU of this process,
-// because in a cluster a rendezvous refuses the names of other tasks. All ops of a process
-// belong to one task.
+// Returns a key with a name that no edge of a graph has. The source and the destination are the
+// CPU of this process, because in a cluster a rendezvous refuses devices of other tasks. One
+// key serves all calls, because all ops of a process belong to one task.
 const Rendezvous::ParsedKey& ProbeKey(OpKernelContext* context = nullptr) {
   static const Rendezvous::ParsedKey* const parsed = [context] {
     auto* const made = new Rendezvous::ParsedKey;

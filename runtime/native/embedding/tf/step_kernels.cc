@@ -38,8 +38,8 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    // If the run was cancelled, return here, because otherwise the engine's error would be that
-    // the run has failed.
+    // A cancelled run ends here with Cancelled, the status that its caller expects. The engine
+    // would report that the run has failed.
     tensorflow::CancellationManager* const manager = context->cancellation_manager();
     OP_REQUIRES_ASYNC(context, !manager || !manager->IsCancelled(),
                       absl::CancelledError(type_string() + " was cancelled before its turn"),
