@@ -202,7 +202,7 @@ class Training:
         return found
 
     def bytes_to_send(self, steps: range) -> int:
-        """The formula of docs/how-to/embedding_cores_and_hosts.md."""
+        """The formula of docs/explanation/scale.md."""
         overhead = 16 + 24 * len(TABLES) + 16 + 4 * len(TABLES)
         total = overhead * (self.hosts - 1) * len(steps)
         for step in steps:
