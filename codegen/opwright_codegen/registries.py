@@ -1,4 +1,4 @@
-"""Reads the op registries of TensorFlow's versions that are kept beside opdefs.
+"""Reads the op registries of TensorFlow's versions that are kept next to opdefs.
 
 `registries/2.21.pb.xz` in the folder of opdefs has the ops of TensorFlow 2.21. With
 these files, `opwright-codegen since` needs no other environment.
