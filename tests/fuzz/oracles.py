@@ -352,7 +352,7 @@ class Oracles:
             return ""
         if 0 in tensor.shape:
             return ""
-        array = tensor.numpy()
+        array = array_of(tensor)
         return (
             ""
             if np.isfinite(array).all()
