@@ -144,12 +144,14 @@ def bad_argument(
     given: object,
     allowed: object,
     cause: Exception | None = None,
+    remedy: str = "",
 ) -> OpError:
-    """An error that says what `argument` was and what it may be."""
+    """An error that says what `argument` was, what it may be, and what to do."""
+    text = f"must be {format_allowed(allowed)}, not {repr_short(given)}"
     return make(
         family,
         op,
-        f"{op}: {argument} must be {format_allowed(allowed)}, not {repr_short(given)}",
+        f"{op}: {argument} {text}{remedy and f': {remedy}'}",
         argument=argument,
         given=given,
         allowed=allowed,

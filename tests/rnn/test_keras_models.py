@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import tf_keras
 
 import opwright.keras
 from opwright import OpInputError
@@ -91,9 +93,23 @@ def test_on_kernels_model_without_input_keeps_the_weights() -> None:
 @pytest.mark.parametrize(
     ("layer", "steps", "reason"),
     [
-        (layers.GRU(4, reset_after=False), 40, "reset_after=False"),
+        (layers.GRU(4, reset_after=False), 40, "reset_after is False"),
         (layers.LSTM(4, recurrent_dropout=0.5), 40, "recurrent_dropout is not 0"),
-        (layers.LSTM(4, activation="relu"), 40, "activations"),
+        (
+            layers.LSTM(4, activation="relu"),
+            40,
+            "its activation is relu; the kernels have tanh",
+        ),
+        (
+            layers.GRU(4, recurrent_activation="hard_sigmoid"),
+            40,
+            "its recurrent_activation is hard_sigmoid; the kernels have sigmoid",
+        ),
+        (
+            layers.SimpleRNN(4, activation="elu"),
+            40,
+            "its activation is elu; the kernels have tanh and relu",
+        ),
         (layers.LSTM(4, use_cudnn=False), 40, "use_cudnn is False"),
         (
             layers.Bidirectional(layers.GRU(4, use_cudnn=False)),
@@ -107,16 +123,62 @@ def test_kernel_report_layer_that_keras_runs_has_its_reason(
     layer: Any, steps: int, reason: str
 ) -> None:
     fast = on_kernels(keras.Sequential([keras.Input([None, 8]), layer]))
-    assert all(reason in text for text in kernel_report(fast, steps=steps).values())
+    for text in kernel_report(fast, steps=steps).values():
+        assert text == reason
+
+
+def test_kernel_report_own_cell_is_the_reason() -> None:
+    layer = opwright.keras.LSTM(4)
+    layer.cell = layers.GRUCell(4)
+    layer.cell.reset_after = False
+    own = type("Own", (layers.LSTMCell,), {})(4)
+    assert {*kernel_report(layer).values()} == {"reset_after is False"}
+    layer.cell = own
+    assert {*kernel_report(layer).values()} == {"its cell is of the class Own"}
+
+
+def test_kernel_report_steps_of_training_are_more_than_those_of_inference() -> None:
+    model = keras.Sequential([keras.Input([None, 512]), opwright.keras.LSTM(512)])
+    inference, training, unknown = (
+        kernel_report(model, steps, training)
+        for steps, training in ((6, False), (6, True), (None, True))
+    )
+    assert {*inference.values()} == {"kernels"} == {*unknown.values()}
+    assert {*training.values()} == {"for 6 steps Keras's loop is faster"}
+
+
+@pytest.mark.parametrize(("steps", "op"), [(2, False), (40, True), (None, True)])
+def test_kernels_run_a_graph_of_unknown_steps(steps: int | None, op: bool) -> None:
+    """A graph has one path: the steps that are known at tracing select it."""
+    model = keras.Sequential([keras.Input([None, 8]), opwright.keras.LSTM(4)])
+    traced = tf.function(model).get_concrete_function(tf.TensorSpec([None, steps, 8]))
+    found = {one.type for one in traced.graph.get_operations()}
+    assert ("OpwrightKerasRNN" in found) == op
+
+
+class OwnModel(keras.Model):  # type: ignore[misc]
+    pass
 
 
 def test_on_kernels_model_of_another_class_is_refused() -> None:
-    class Own(keras.Model):  # type: ignore[misc]
-        pass
-
-    for wrong in (Own(), layers.LSTM(3), "model"):
-        with pytest.raises(OpInputError, match=r"model must be a keras\.Sequential"):
+    words = r"model must be a keras\.Sequential or a functional keras\.Model, not "
+    remedy = r".*: replace keras\.layers with opwright\.keras in its code$"
+    with pytest.raises(OpInputError, match=words + remedy):
+        on_kernels(OwnModel())
+    for wrong in (layers.LSTM(3), "model"):
+        with pytest.raises(OpInputError, match=words):
             on_kernels(wrong)
+
+
+def test_on_kernels_model_of_tf_keras_is_refused_with_what_to_do() -> None:
+    model = tf_keras.Sequential([tf_keras.layers.LSTM(3)])
+    words = (
+        r"functional keras\.Model, not a model of tf_keras: build it with "
+        r"opwright\.keras, and copy its weights with params_from_keras and "
+        r"params_to_keras \(docs/how-to/cudnn_lstm\.md\)$"
+    )
+    with pytest.raises(OpInputError, match=words):
+        on_kernels(model)
 
 
 def test_on_kernels_layers_of_opwright_stay() -> None:

@@ -147,9 +147,9 @@ class _KernelLayer:
             "dropout is 1": cell.dropout >= 1,
             "dropout with implementation=1": per_gate,
             f"its dtype is {cell.compute_dtype}": cell.compute_dtype not in _DTYPES,
-            "the kernels lack its activations, or reset_after=False": not _mode(cell),
         }
-        return next((why for why, holds in reasons.items() if holds), None)
+        reason = next((why for why, holds in reasons.items() if holds), None)
+        return reason or _why_no_mode(cell)
 
 
 def why_keras_loop(layer: KerasObject, steps: int | None, training: bool) -> str | None:
@@ -281,6 +281,28 @@ def _mode(cell: KerasObject) -> RnnMode | None:
     if kind is keras.layers.LSTMCell:
         return "lstm"
     return "gru" if cell.reset_after else None
+
+
+def _why_no_mode(cell: KerasObject) -> str | None:
+    """Why the ops have no such cell; None if they have one."""
+    if _mode(cell) is not None:
+        return None
+    kind = type(cell)
+    if kind is keras.layers.SimpleRNNCell:
+        name = _name(cell.activation)
+        return f"its activation is {name}; the kernels have tanh and relu"
+    if kind not in (keras.layers.LSTMCell, keras.layers.GRUCell):
+        return f"its cell is of the class {kind.__name__}"
+    if cell.activation not in _TANH:
+        return f"its activation is {_name(cell.activation)}; the kernels have tanh"
+    if cell.recurrent_activation not in _SIGMOID:
+        name = _name(cell.recurrent_activation)
+        return f"its recurrent_activation is {name}; the kernels have sigmoid"
+    return "reset_after is False"
+
+
+def _name(function: KerasObject) -> str:
+    return str(getattr(function, "__name__", function))
 
 
 def _is_supported(

@@ -15,8 +15,15 @@ from opwright_runtime.rnn.keras_layers import (
     SimpleRNN,
     why_keras_loop,
 )
+from opwright_runtime.rnn.packed import Phrase
 
 __all__ = ["GRU", "LSTM", "SimpleRNN", "kernel_report", "on_kernels"]
+
+_IN_CODE = "replace keras.layers with opwright.keras in its code"
+_FROM_KERAS_2 = (
+    "build it with opwright.keras, and copy its weights with params_from_keras and "
+    "params_to_keras (docs/how-to/cudnn_lstm.md)"
+)
 
 
 def on_kernels(model: KerasObject) -> KerasObject:
@@ -79,8 +86,9 @@ def kernel_report(
     Args:
         model: a model, or a layer.
         steps: the length of the sequences. Keras's loop runs short sequences, because
-            it is faster for these. With None, the length is not considered.
-        training: whether the call trains.
+            it is faster for these. None stands for a length that a graph does not
+            know: the kernels run such a call.
+        training: whether the call trains. The kernels need longer sequences for it.
 
     Returns:
         A text for each LSTM, GRU and SimpleRNN, by its path in the model, such as
@@ -94,12 +102,19 @@ def kernel_report(
 
 
 def _refused(model: object) -> errors.OpError:
+    packages = {one.__module__.partition(".")[0] for one in type(model).__mro__}
+    given, remedy = model, ""
+    if "tf_keras" in packages:
+        given, remedy = Phrase("a model of tf_keras"), _FROM_KERAS_2
+    elif isinstance(model, keras.Model):
+        remedy = _IN_CODE
     return errors.bad_argument(
         errors.OpInputError,
         "on_kernels",
         "model",
-        model,
+        given,
         "a keras.Sequential or a functional keras.Model",
+        remedy=remedy,
     )
 
 

@@ -133,6 +133,10 @@ _GATES = {"LSTM": [0, 1, 2, 3], "GRU": [1, 0, 2], "SimpleRNN": [0]}
 _CLASSES = {**{name: name for name in _GATES}, "CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _LAYER = "an LSTM, GRU or SimpleRNN of Keras, alone or in a Bidirectional"
+_ONE_BY_ONE = (
+    "one op runs layers of one kind with equal units; convert each layer in a call of "
+    "its own"
+)
 
 
 def _class_of(layer: object) -> str:
@@ -334,16 +338,16 @@ class _Stack:
             if len(cells) != len(self.layers[0]):
                 given = Phrase(DIRECTIONS[len(cells) - 1])
                 allowed = f"{direction} as the first layer is"
-                raise input_error(cells[0].place, given, allowed)
+                raise input_error(cells[0].place, given, allowed, _ONE_BY_ONE)
         for cell in self.cells():
             if cell.mode != first.mode:
                 given = Phrase(cell.mode)
-                raise input_error(
-                    cell.place, given, f"{first.mode} as {first.place} is"
-                )
+                allowed = f"{first.mode} as {first.place} is"
+                raise input_error(cell.place, given, allowed, _ONE_BY_ONE)
             if cell.units != first.units:
                 allowed = f"{first.units} as {first.place} has"
-                raise input_error(f"{cell.place}.units", cell.units, allowed)
+                place = f"{cell.place}.units"
+                raise input_error(place, cell.units, allowed, _ONE_BY_ONE)
 
     def cells(self) -> Iterator[_Cell]:
         """All cells in the op's order: by layer, then by direction."""

@@ -204,8 +204,11 @@ class Phrase:
         return self._words
 
 
-def input_error(argument: str, given: object, allowed: object) -> OpError:
-    return bad_argument(OpInputError, _OP, argument, given, allowed)
+def input_error(
+    argument: str, given: object, allowed: object, remedy: str = ""
+) -> OpError:
+    """The error of a bad argument; `remedy` says what to do, after a colon."""
+    return bad_argument(OpInputError, _OP, argument, given, allowed, remedy=remedy)
 
 
 def not_built_error(layer: str, remedy: str) -> OpError:
