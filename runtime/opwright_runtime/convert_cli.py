@@ -24,7 +24,7 @@ from typing import Any
 from opwright_notation.tensorflow_log import hidden_log
 from opwright_runtime._extras import how_to_install
 
-__all__ = ["command", "main"]
+__all__ = ["command", "main", "with_flags_alone"]
 
 _EPILOG = """\
 typical runs:
@@ -40,6 +40,8 @@ exit status: 0 done, 1 the model is refused, 2 a wrong call
 _DIED = """\
 {} ended the process while it read or ran the model: the model is damaged, or asks for \
 too much memory; nothing was written"""
+# Arguments of functions, and the flags for them: `overwrite=True (--overwrite)`.
+_ARGUMENTS = re.compile(r"\w+=\S*(?: and \w+=\S*)? \((?P<flags>--[^()]+)\)")
 _SHAPE = re.compile(r"(?P<name>[^=]+)=(?P<dims>(\d+|none)(,(\d+|none))*)")
 
 
@@ -102,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         convert = importlib.import_module("opwright_runtime.convert")
         known = isinstance(error, convert.ConvertError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
-        _say(" ".join(text.split())[:2000])
+        _say(with_flags_alone(" ".join(text.split()))[:2000])
         return 1
     return _print(outcome, as_json=options.json)
 
@@ -268,6 +270,11 @@ def _print(outcome: Any, *, as_json: bool) -> int:
     else:
         print(outcome)
     return 0 if getattr(outcome, "works", True) else 1
+
+
+def with_flags_alone(text: str) -> str:
+    """An error's text without arguments of functions where it also names the flags."""
+    return _ARGUMENTS.sub(r"\g<flags>", text)
 
 
 def _say(message: str) -> None:

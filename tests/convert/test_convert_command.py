@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from convert.support.models import barred, onnx_ops, ops_of, saved_on_a_gpu
 from opwright.convert import ConvertError, check
-from opwright_runtime.convert_cli import main
+from opwright_runtime.convert_cli import main, with_flags_alone
 from support.places import environment
 from support.processes import run_code
 
@@ -31,6 +31,33 @@ def test_opwright_convert_plain_writes_a_model_and_a_table(
     out = capsys.readouterr().out
     assert "a loop of plain ops" in out and "largest difference" in out
     assert max(map(len, out.splitlines())) <= 120
+
+
+def test_opwright_convert_an_existing_target_names_the_flag_alone(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plain", str(source), str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"opwright-convert: {tmp_path} exists; remove it, or pass --overwrite\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_functions", "of_the_command"),
+    [
+        ("name them with outputs= (--output)", "name them with --output"),
+        ('pass dropout="off" (--dropout off) to', "pass --dropout off to"),
+        ("pass batch= and shapes= (--batch and --shape)", "pass --batch and --shape"),
+        (
+            "'a=b' (CudnnRNN): it has dropout=0.5",
+            "'a=b' (CudnnRNN): it has dropout=0.5",
+        ),
+    ],
+)
+def test_with_flags_alone_arguments_of_functions_are_left_out(
+    of_functions: str, of_the_command: str
+) -> None:
+    assert with_flags_alone(of_functions) == of_the_command
 
 
 @pytest.mark.convert

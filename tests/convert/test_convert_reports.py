@@ -108,6 +108,23 @@ def test_report_says_whose_times_they_are() -> None:
     assert "became" in text and "source nodes" in text
 
 
+@pytest.mark.parametrize(
+    ("scale", "allowed"), [(0.25, "allowed: 2e-06"), (3.0, "allowed: 6e-06")]
+)
+def test_report_has_the_largest_value_beside_the_largest_difference(
+    scale: float, allowed: str
+) -> None:
+    numbers = Comparison(1e-6, 2e-6, scale, 4, 0.5, 0.7)
+    text = str(Report("m", "t", "ONNX", (LAYER,), 1, 1, {"serve": numbers}))
+    (line,) = [one for one in text.splitlines() if "largest difference" in one]
+    assert (
+        line.split()
+        == (
+            f"largest difference values up to {scale:.2g} 1e-06 ({allowed}, 4 calls)"
+        ).split()
+    )
+
+
 def test_check_of_a_missing_file_names_only_kinds_of_files() -> None:
     with pytest.raises(ConvertError) as caught:
         check("no_model")

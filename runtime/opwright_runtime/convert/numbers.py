@@ -151,14 +151,15 @@ def compare(
                 raise ConvertError(f"{what} has no output {name!r}")
             difference, size = _difference(wanted[name], found[name])
             worst, scale = max(worst, difference), max(scale, size)
-    if not worst <= tolerance * max(scale, 1.0):
+    done = (1000 * min(each) for each in times)
+    numbers = Comparison(worst, tolerance, scale, len(calls) + 1, *done)
+    if not worst <= numbers.allowed:
         raise ConvertError(
             f"{what} differs from the source by up to {worst:.2g} (largest value "
-            f"{scale:.2g}), which is more than {tolerance:.2g}; nothing was written. "
-            "Report this with the model, or pass a larger tolerance"
+            f"{scale:.2g}), which is more than {numbers.allowed:.2g}; nothing was "
+            "written. Report this with the model, or pass a larger tolerance"
         )
-    done = (1000 * min(each) for each in times)
-    return Comparison(worst, tolerance, scale, len(calls) + 1, *done)
+    return numbers
 
 
 def _called(run: Run, inputs: Values, what: str, times: list[float]) -> Values:

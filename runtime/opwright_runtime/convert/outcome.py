@@ -14,7 +14,7 @@ class Comparison:
 
     Attributes:
         difference: the largest absolute difference of all outputs.
-        tolerance: the largest difference that is accepted.
+        tolerance: the largest difference that is accepted, for values up to 1.
         scale: the largest absolute value of the source's outputs.
         calls: how many calls were compared.
         source_ms: milliseconds of a call of the source.
@@ -27,6 +27,11 @@ class Comparison:
     calls: int
     source_ms: float
     result_ms: float
+
+    @property
+    def allowed(self) -> float:
+        """The largest difference that is accepted for these outputs."""
+        return self.tolerance * max(self.scale, 1.0)
 
 
 @dataclass(frozen=True)

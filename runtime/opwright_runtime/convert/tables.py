@@ -73,8 +73,8 @@ def _numbers(report: Conversion) -> Table:
         table.add_row(f"a call of {name} on this machine", *times)
         table.add_row(
             "largest difference",
-            "",
-            f"{one.difference:.2g} (allowed: {one.tolerance:.2g}, {one.calls} calls)",
+            f"values up to {one.scale:.2g}",
+            f"{one.difference:.2g} (allowed: {one.allowed:.2g}, {one.calls} calls)",
         )
     if not report.comparisons:
         table.add_row("largest difference", "", "not compared")
