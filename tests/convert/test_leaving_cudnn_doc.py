@@ -27,10 +27,20 @@ NUMBERS = [
 ]
 
 
+def masked(line: str) -> str:
+    """A line of a report without the numbers that differ from run to run."""
+    return re.sub(r"up to \S+ \S+", "up to N, N", " ".join(line.split()))
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_leaving_cudnn_page_code_runs(number: int, tmp_path: Path) -> None:
     done = run_code(PROGRAMS[number], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    if number == 0:
+        (shown,) = re.findall(r"`(largest difference .*?)`", PAGE)
+        assert [*map(masked, done.stdout.splitlines())].count(masked(shown)) == 2
+        for signature in ("serve", "serving_default"):
+            assert f"a call of {signature} on this machine" in done.stdout
     if number == 1:
         assert "applies dropout of 0.5" in done.stdout
 

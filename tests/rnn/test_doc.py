@@ -39,3 +39,14 @@ def test_rnn_page_error_matches_params_from_keras() -> None:
     with pytest.raises(OpError) as raised:
         params_from_keras(layers)
     assert str(raised.value) == shown
+
+
+def test_rnn_keras_page_layers_are_faster_in_every_recorded_case() -> None:
+    page = (ROOT / "docs/how-to/rnn_keras.md").read_text("utf-8")
+    assert re.search(r"is faster than `keras\.layers` in\s+every case", page)
+    results = (ROOT / "docs/reference/performance.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| `opwright\.keras`, .* \| Keras 3 \| (.*) \|$", results, re.M
+    )
+    assert len(rows) == 2
+    assert all(float(number) > 1 for row in rows for number in row.split(" | "))
