@@ -255,7 +255,7 @@ class _Check:
         if len(node.args) != number:
             message = f"{name} takes {number} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
-        if name == "pairs":
+        if name in ("pairs", "single"):
             for argument in node.args:
                 self.handle(argument)
             return kind
@@ -348,6 +348,7 @@ _PYTHON: Final = {
     "steps": "steps_of",
     "padded": "padded_of",
     "pairs": "are_pairs",
+    "single": "is_single",
     "remove": "removed",
     "prod": "product_of",
     "len": "len",

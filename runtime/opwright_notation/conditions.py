@@ -79,22 +79,25 @@ PROPERTIES: Final = {
     # A function is given by the number of its results.
     "results": Property(Kind.SIZE, lambda number: number),
 }
-#: `holds(x, T)`: the variable of the handle `x` has the dtype `T`. It holds if the
+#: `holds(x, T)`: the variable, or accumulator, of the handle `x` has the dtype `T`. It holds if the
 #: handle does not say which dtype that is.
 HOLDS: Final = "holds"
 #: `table(x, K, V)`: the table of the handle `x` has keys and values of these dtypes.
 TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
-#: Functions of several inputs: how many, and the kind of the result.
+#: Functions of inputs together: how many, and the kind of the result.
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
 #: `pairs(table, dataset)`: the elements of the data set are keys and values of the
 #: dtypes of the table.
+#: `single(dataset)`: no element of the data set has another number of values than 1, as
+#: far as the data set states their shapes.
 JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
     "pairs": (2, Kind.FLAG),
+    "single": (1, Kind.FLAG),
 }
 #: The functions of shapes that conditions may use.
 SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")

@@ -66,6 +66,7 @@ _PREDICATES: Final = {
         "and {1} do not go together",
         "the data set must have pairs of a key and a value of the table's dtypes",
     ),
+    "single": ("has elements of several values", "each must have one value"),
     "nan_free": ("has nan", "no element may be nan"),
     "spans": (
         "has a start or end out of range",

@@ -333,12 +333,14 @@ def known_held_of(handle: Any) -> tuple[int, ...]:
 
 #: What the text of a variant says of the ragged tensor in it.
 _RAGGED = re.compile(r"RaggedTensorVariant\(dtype=(\w+)")
+#: What the text of a resource's handle says of an accumulator.
+_ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
 #: What the text of a resource's handle says of the variable.
 _HELD = re.compile(r"\[ DType enum: (\d+), Shape: (\[[\d,]*\])? ?")
 
 
 def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
-    """The dtype and the shape of a variable, from the text of its handle.
+    """The dtype and the shape of a variable or accumulator, by the text of its handle.
 
     A handle that an op made has no other data, but a text that says both.
     """
@@ -348,6 +350,8 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     if ragged := {*_RAGGED.findall(text)}:
         # Variants of several dtypes have none that they could hold.
         return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
+    if _ACCUMULATOR in text:
+        return _held_by_accumulator(handle), None
     held = _HELD.search(text)
     if held is None:
         return None, None
@@ -355,6 +359,23 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     if held[2] is not None:
         sizes = tuple(int(size) for size in held[2][1:-1].split(",") if size)
     return _NAMES[int(held[1])] or None, sizes
+
+
+def _held_by_accumulator(handle: Any) -> str | None:
+    """The dtype of an accumulator, which the refusal of a gradient names.
+
+    A gradient of the earliest step is stale, so that the accumulator leaves it out.
+    """
+    try:
+        tf.raw_ops.ResourceAccumulatorApplyGradient(
+            handle=handle,
+            local_step=tf.constant(tf.int64.min, tf.int64),
+            gradient=tf.zeros([], tf.int8),
+        )
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"expected: [^>]*?(\w+)->", str(error))
+        return found and tf.as_dtype(found[1]).name
+    return None
 
 
 def held_in(data: Any) -> str | None:
@@ -404,6 +425,22 @@ def are_pairs(table: Any, dataset: Any) -> bool:
         tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
     except tf.errors.InvalidArgumentError:
         return False
+    return True
+
+
+def is_single(dataset: Any) -> bool:
+    """Whether elements of a data set have one value each, as far as it states shapes.
+
+    An iterator of scalars names the shape of elements that are none.
+    """
+    iterator = tf.raw_ops.AnonymousIteratorV3(
+        output_types=["string"], output_shapes=[[]]
+    )
+    try:
+        tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"expected \[\] but got \[([\d,?]+)\]", str(error))
+        return found is None or {*found[1].split(",")} <= {"1", "?"}
     return True
 
 

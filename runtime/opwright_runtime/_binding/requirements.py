@@ -48,6 +48,7 @@ _JOINT: dict[str, Callable[..., object]] = {
     "steps": properties.steps_of,
     "padded": properties.padded_of,
     "pairs": properties.are_pairs,
+    "single": properties.is_single,
 }
 
 
