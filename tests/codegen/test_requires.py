@@ -115,6 +115,7 @@ def load_op(*conditions: str) -> Op:
             "(block == 0 or block < len(known_held_of(handle)))",
         ),
         ("pairs(handle, other)", "are_pairs(handle, other)"),
+        ("single(handle)", "is_single(handle)"),
         (
             "shape(a)[0] == 1 and shape(a)[1] == 2",
             "(_sizes_of_a := sizes_of(a))[0] == 1 and _sizes_of_a[1] == 2",
@@ -166,6 +167,8 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("holds(a, T)", 6, "it takes handles, and 'a' is none"),
         ("held(a)[0] == 1", 5, "it takes handles, and 'a' is none"),
         ("pairs(a, handle)", 6, "it takes handles, and 'a' is none"),
+        ("single(a)", 7, "it takes handles, and 'a' is none"),
+        ("single(handle, other)", 0, "single takes 1 arguments, not 2"),
         ("rank(a[0]) == 1", 5, "'a' is one tensor, without parts"),
         ("holds(handle, block)", 14, "is no dtype"),
         ("holds(handle)", 0, "takes at least 2 arguments, not 1"),

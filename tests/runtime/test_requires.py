@@ -24,6 +24,7 @@ from opwright import (
     raw_ops,
 )
 from opwright.array import fill
+from opwright.data import dataset_to_tf_record
 from opwright.io import parse_example
 from opwright.lookup import initialize_table_from_dataset
 from opwright.nn import Conv2D, conv2d
@@ -33,7 +34,11 @@ from opwright.ragged import (
     ragged_tensor_to_variant_gradient,
 )
 from opwright.signal import irfft
-from opwright.train import resource_apply_adagrad
+from opwright.train import (
+    resource_accumulator_apply_gradient,
+    resource_apply_adadelta,
+    resource_apply_adagrad,
+)
 from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
@@ -221,6 +226,62 @@ def test_data_set_for_table_has_its_dtypes(
         return
     with pytest.raises(OpInputError, match="and dataset do not go together"):
         initialize_table_from_dataset(table, data._variant_tensor)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_taken"),
+    [([], True), ([1, 1], True), ([2], False), ([0], False), ([1, 3], False)],
+)
+def test_data_set_for_records_has_one_string_per_element(
+    shape: list[int], is_taken: bool, tmp_path: Path
+) -> None:
+    data = tf.data.Dataset.from_tensors(tf.fill(shape, "a"))._variant_tensor
+    file = str(tmp_path / "records")
+    if is_taken:
+        dataset_to_tf_record(data, file, "")
+        assert [one.numpy() for one in tf.data.TFRecordDataset(file)] == [b"a"]
+        return
+    with pytest.raises(OpInputError, match="has elements of several values"):
+        dataset_to_tf_record(data, file, "")
+
+
+def test_data_set_for_records_of_unknown_sizes_is_taken(tmp_path: Path) -> None:
+    data = tf.data.Dataset.from_tensors("a").batch(1)._variant_tensor
+    assert properties.is_single(data)
+    dataset_to_tf_record(data, str(tmp_path / "records"), "")
+
+
+def test_data_set_of_numbers_for_records_is_refused_by_tensorflow() -> None:
+    data = tf.data.Dataset.range(2)._variant_tensor
+    with pytest.raises(OpError, match="only supports DT_STRING"):
+        dataset_to_tf_record(data, "numbers", "")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_dtype_of_accumulator_is_checked(dtype: str) -> None:
+    sums = tf.raw_ops.ResourceConditionalAccumulator(
+        dtype=dtype, shape=[2], shared_name=f"sums of {dtype}"
+    )
+    assert properties.held_by(sums) == dtype
+    with pytest.raises(OpInputError, match=f"handle holds {dtype}; it must hold int32"):
+        resource_accumulator_apply_gradient(sums, 5, np.int32([1, 2]))
+    resource_accumulator_apply_gradient(sums, 5, tf.constant([1, 2], dtype))
+    taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
+        handle=sums, num_required=1, dtype=dtype
+    )
+    assert taken.numpy().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_step_with_variable_of_other_shape_is_refused(size: int) -> None:
+    first, second = tf.Variable([1.0, 2.0]), tf.Variable([0.0, 0.0])
+    other = tf.Variable(tf.zeros([size]))
+    numbers = {"lr": 1.0, "rho": 0.9, "epsilon": 0.1, "grad": [1.0, 2.0]}
+    with pytest.raises(OpInputError, match=f"is {size}; it must be 2"):
+        resource_apply_adadelta(first.handle, second.handle, other.handle, **numbers)
+    same = tf.Variable(tf.zeros([2, 1]))
+    resource_apply_adadelta(first.handle, second.handle, same.handle, **numbers)
+    assert first.numpy().tolist() != [1.0, 2.0]
 
 
 def test_last_tensor_of_list_is_named() -> None:

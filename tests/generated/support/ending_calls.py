@@ -282,6 +282,10 @@ def _names() -> dict[str, Any]:
         function = tf.function(lambda x: x)
         return function.get_concrete_function(tf.TensorSpec([], tf.float32))
 
+    def in_session(make: Any) -> Any:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return session.run(make())
+
     def like(old: Any, shape: list[int]) -> Any:
         """A tensor of the dtype of `old`, or of its first part."""
         if isinstance(old, list) and old and not isinstance(old[0], (int, float)):
@@ -313,6 +317,7 @@ def _names() -> dict[str, Any]:
         "data_set": data_set,
         "execute": execute,
         "same": same,
+        "in_session": in_session,
         "like": like,
     }
 
