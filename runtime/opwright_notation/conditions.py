@@ -79,8 +79,8 @@ PROPERTIES: Final = {
     # A function is given by the number of its results.
     "results": Property(Kind.SIZE, lambda number: number),
 }
-#: `holds(x, T)`: the variable, or accumulator, of the handle `x` has the dtype `T`. It holds if the
-#: handle does not say which dtype that is.
+#: `holds(x, T)`: the variable, or accumulator, of the handle `x` has the dtype `T`. It
+#: holds if the handle does not say which dtype that is.
 HOLDS: Final = "holds"
 #: `table(x, K, V)`: the table of the handle `x` has keys and values of these dtypes.
 TABLE: Final = "table"

@@ -251,10 +251,12 @@ def test_data_set_for_records_of_unknown_sizes_is_taken(tmp_path: Path) -> None:
     dataset_to_tf_record(data, str(tmp_path / "records"), "")
 
 
-def test_data_set_of_numbers_for_records_is_refused_by_tensorflow() -> None:
+def test_data_set_of_numbers_for_records_is_refused_by_tensorflow(
+    tmp_path: Path,
+) -> None:
     data = tf.data.Dataset.range(2)._variant_tensor
     with pytest.raises(OpError, match="only supports DT_STRING"):
-        dataset_to_tf_record(data, "numbers", "")
+        dataset_to_tf_record(data, str(tmp_path / "records"), "")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
