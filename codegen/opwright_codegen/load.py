@@ -429,7 +429,7 @@ class _OpReader(ValueReader):
         count = table.take("count", self.text)
         ref = table.take("ref", self.boolean)
         full_type = table.take("full_type", self.full_type)
-        shape = table.take("shape", self.filled)
+        shape = table.take("shape", self.shape)
         doc = table.take("doc", self.filled)
         table.close()
         if "type" in table and "types" in table:
@@ -452,6 +452,15 @@ class _OpReader(ValueReader):
             doc=doc,
             shape=shape,
         )
+
+    def shape(self, node: yaml.Node, what: str) -> str | None:
+        scalar = "for no dimension write 'scalar'"
+        text = self.text(node, what, f"; {scalar}")
+        if text is not None and not text.strip():
+            hint = f"{scalar}; for any shape leave the key out"
+            self.problem(node, f"{what} is empty; {hint}")
+            return None
+        return text
 
     def attr(self, node: yaml.Node, what: str) -> tuple[Mapping, Attr] | None:
         table = self.mapping(node, what)

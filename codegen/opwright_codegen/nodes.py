@@ -145,10 +145,10 @@ class Reader:
             came = f"what is tagged {kind}"
         self.problem(node, f"{what} must be {wanted}, not {came}{hint}")
 
-    def text(self, node: yaml.Node, what: str) -> str | None:
+    def text(self, node: yaml.Node, what: str, hint: str = "") -> str | None:
         if _is_scalar(node, "str"):
             return str(node.value)
-        self.wrong(node, what, "text")
+        self.wrong(node, what, "text", hint)
         return None
 
     def filled(self, node: yaml.Node, what: str) -> str | None:

@@ -233,6 +233,12 @@ class _Check:
     def element(self, node: ast.expr) -> None:
         if isinstance(node, ast.Starred):
             self.expect(node.value, Kind.ROW)
+        elif isinstance(node, ast.Tuple | ast.List):
+            sizes = " ".join(map(ast.unparse, node.elts)) or "scalar"
+            message = (
+                f"{ast.unparse(node)!r} has no meaning in a shape; write {sizes!r}"
+            )
+            raise ShapeError(node.col_offset, message)
         elif not _is_open(node):
             self.expect(node, Kind.SIZE)
 

@@ -148,7 +148,22 @@ MISTAKES = [
         "doc_number", "inputs: [{name: x, type: float, doc: 1}]\n", "3:38", "in quotes"
     ),
     bad(
-        "shape_list", "inputs: [{name: x, type: float, shape: []}]\n", "3:40", "a list"
+        "shape_empty",
+        "inputs: [{name: x, type: float, shape: ' '}]\n",
+        "3:40",
+        "'shape' of 'x' is empty; for no dimension write 'scalar'; for any shape leave",
+    ),
+    bad(
+        "shape_brackets",
+        "inputs: [{name: x, type: float, shape: '[]'}]\n",
+        "3:41",
+        "'shape' of 'x': '[]' has no meaning in a shape; write 'scalar'",
+    ),
+    bad(
+        "shape_list",
+        "inputs: [{name: x, type: float, shape: []}]\n",
+        "3:40",
+        "must be text, not a list; for no dimension write 'scalar'",
     ),
     bad(
         "full_type",

@@ -143,7 +143,10 @@ def test_read_handle_shape_gives_of() -> None:
 @pytest.mark.parametrize(
     ("shape", "offset", "words"),
     [
-        ("[m, n]", 0, "no meaning"),
+        ("[m, n]", 0, "'[m, n]' has no meaning in a shape; write 'm n'"),
+        ("(*x, n)", 0, "has no meaning in a shape; write '*x n'"),
+        ("()", 0, "'()' has no meaning in a shape; write 'scalar'"),
+        ("n []", 2, "'[]' has no meaning in a shape; write 'scalar'"),
         ("m n)", 3, "closes nothing"),
         ("m (n", 2, "not closed"),
         ("m +", 2, "no expression"),
