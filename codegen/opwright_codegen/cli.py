@@ -494,7 +494,7 @@ def _native(options: argparse.Namespace) -> int:
     from opwright_codegen import native
 
     report = native.generate(options.opdefs, options.project, check=options.check)
-    _warn(report.unread)
+    _warn(report.unused)
     folder = options.project / native.FOLDER
     if not options.check:
         _say(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,13 +65,14 @@ _MOST: Final = 64
 class Report:
     """The changes that a run made, or would make.
 
-    `unread`: for each attr that no kernel reads, a sentence.
+    `unused`: for each attr that no kernel reads, and each output that no kernel sets,
+    a sentence.
     """
 
     ops: int
     written: tuple[Path, ...]
     removed: tuple[Path, ...]
-    unread: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
@@ -119,8 +120,8 @@ def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
         for path, content in changed.items():
             write.write(path, content)
     sources = _sources(folder.parent)
-    unread = [one for op in ops for one in _unread(op, sources)]
-    return Report(len(ops), tuple(sorted(changed)), tuple(removed), tuple(unread))
+    unused = [one for op in ops for one in _unused(op, sources)]
+    return Report(len(ops), tuple(sorted(changed)), tuple(removed), tuple(unused))
 
 
 def _sources(folder: Path) -> str:
@@ -134,15 +135,16 @@ def _sources(folder: Path) -> str:
     return "\n".join(text.decode("utf-8", "replace") for text in texts)
 
 
-def _unread(op: Op, sources: str) -> Iterator[str]:
-    """A sentence for each attr that no source names, and no shape or type needs.
+def _unused(op: Op, sources: str) -> Iterator[str]:
+    """A sentence for each attr and output that the sources do not use.
 
     There are none if the sources do not have the op's kernels.
     """
     if not re.search(rf"\b{naming.class_name(op.name)}Kernel\b", sources):
         return
-    shapes = cxx_shapes.translated(op)[0].values()
     names = set(re.findall(r"\w+", sources))
+    yield from _unset(op, sources, names)
+    shapes = cxx_shapes.translated(op)[0].values()
     names.update(*(re.findall(r"\w+", f"{one.parts} {one.where}") for one in shapes))
     of_args = {
         name
@@ -155,6 +157,30 @@ def _unread(op: Op, sources: str) -> Iterator[str]:
                 f"{op.name}: no source in {FOLDER.parent} names {member(attr.name)}, so"
                 f" the kernels ignore this attr; read it as attrs.{member(attr.name)}"
             )
+
+
+def _unset(op: Op, sources: str, names: Collection[str]) -> Iterator[str]:
+    """A sentence for each output that no source names, nor sets by its index."""
+    for index, arg in enumerate(op.outputs):
+        name = member(arg.name)
+        # As in allocate_output(1, ...), or in
+        # forward_input_or_allocate_output({0}, 1, ...). A variable may be any index.
+        place = rf"(?:\{{[^{{}}]*\}}\s*,\s*)?(?:{index}\b|[A-Za-z_])"
+        call = rf"(?:allocate_output|set_output|SetOutput)\s*\(\s*{place}"
+        if name not in names and not re.search(call, sources):
+            how = f"set results.{name}"
+            if not is_made(op, arg):
+                how = "allocate it with c->allocate_output, and set it"
+            yield (
+                f"{op.name}: no source in {FOLDER.parent} names {name}, so the kernels"
+                f" ignore this output; {how}"
+            )
+
+
+def is_made(op: Op, output: Arg) -> bool:
+    """Whether an output's sizes are known, so that it is allocated before `Run`."""
+    shape = cxx_shapes.translated(op)[0].get(output.name)
+    return shape is not None and "Any" not in shape.parts
 
 
 def render(template: str, **facts: object) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from opwright_codegen import cxx_shapes, load, naming, native, shapes
+from opwright_codegen import load, naming, native, shapes
 from opwright_codegen.cxx_shapes import member
 from opwright_codegen.format import format_source
 from opwright_codegen.model import Arg, Attr, Op, ShapeValue
@@ -178,7 +178,7 @@ def _begin(op: Op, types: Sequence[str]) -> Any:
             view = f"scalar<{cxx}>()()" if is_scalar else f"flat<{cxx}>()"
             if whose == "arguments":
                 yield f"[[maybe_unused]] const auto {name} = {of}.{view};"
-            elif _is_made(op, arg):
+            elif native.is_made(op, arg):
                 auto = "auto&" if is_scalar else "auto"
                 yield f"[[maybe_unused]] {auto} {name} = {of}->{view};"
             else:
@@ -207,7 +207,7 @@ def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
         cxx = native.TYPES[arg.dtype] if arg.dtype in _CUDA else None
         cxx = arg.type_attr if arg.type_attr in types else cxx
         made = arg in op.outputs
-        if arg.is_list or cxx is None or (made and not _is_made(op, arg)):
+        if arg.is_list or cxx is None or (made and not native.is_made(op, arg)):
             continue
         name = member(arg.name)
         tensor = f"results.{name}->" if made else f"arguments.{name}."
@@ -225,24 +225,15 @@ def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
     return {"parameters": rows, "size": size, "chosen": chosen}
 
 
-def _is_made(op: Op, arg: Arg) -> bool:
-    """Whether an output's sizes are known, so that it is allocated before `Run`."""
-    shape = cxx_shapes.translated(op)[0].get(arg.name)
-    return shape is not None and "Any" not in shape.parts
-
-
 # The functions below write the test and its golden file.
 
 
 def _test_view(op: Op) -> dict[str, Any]:
-    results = [str(naming.output(arg.name)) for arg in op.outputs]
     read = shapes.read(op)[0].inputs
     return {
         "group": op.group,
         "function": naming.function_name(op.name),
         "file": op.name.replace(">", "."),
-        "kind": ["none", "one", "several"][min(len(results), 2)],
-        "result": json.dumps(results[0]) if results else "",
         "refusing": [
             str(naming.argument(arg.name))
             for arg in op.inputs

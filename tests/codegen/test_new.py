@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import tensorflow as tf
 from opwright_codegen import load, native
 from opwright_codegen.generate import Target, generate
 from support.places import ROOT, environment
+from support.processes import run_code
 from support.workplace import command, place, tree
 
 EXAMPLE = ROOT / "examples" / "custom_op"
@@ -199,6 +201,79 @@ def test_native_of_an_attr_that_a_shape_reads_does_not_warn(tmp_path: Path) -> N
     new(tmp_path, "my_opdefs/audio/Clip.yaml")
     done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("added", "body", "words"),
+    [
+        ("shape: scalar", "", "names peak, so the kernels ignore this output; set"),
+        ("shape: scalar", "*results.peak->scalar<T>();", ""),
+        ("shape: scalar", "c->set_output(2, highest);", ""),
+        ("shape: scalar", "c->set_output(index, highest);", ""),
+        ("shape: scalar", "c->set_output(1, highest);", "ignore this output; set"),
+        ("shape: _runs", "", "ignore this output; allocate it with c->allocate_output"),
+        ("shape: _runs", "c->allocate_output(2, {}, &made);", ""),
+        ("shape: _runs", "c->forward_input_or_allocate_output({0}, 2, {});", ""),
+    ],
+)
+def test_native_of_an_output_that_no_source_sets_warns(
+    added: str, body: str, words: str, tmp_path: Path
+) -> None:
+    text = CLIP.replace("name: signal, type: T, shape: '*x'", "name: signal, type: T")
+    place(tmp_path / "my_opdefs", "audio", "Clip", text.replace("'*x'", "'2'"))
+    new(tmp_path, "my_opdefs/audio/Clip.yaml")
+    kernel = tmp_path / "native/clip.cc"
+    kernel.write_text(f"{kernel.read_text()}// limit {body}\n")
+    output = f"  - {{name: peak, type: T, {added}}}\nattrs:"
+    text = text.replace("'*x'", "'2'").replace("attrs:", output)
+    place(tmp_path / "my_opdefs", "audio", "Clip", text)
+    done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert len(said) == bool(words), said
+    assert not words or words in said[0]
+
+
+UNIQUE = """\
+op: Unique
+group: audio
+summary: Finds the distinct values.
+inputs:
+  - {name: x, type: T, shape: n}
+outputs:
+  - {name: y, type: T, shape: _found}
+  - {name: idx, type: out_idx, shape: n}
+attrs:
+  - {name: T, type: type}
+  - {name: out_idx, type: type, default: int32, allowed: [int32, int64]}
+"""
+
+
+def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) -> None:
+    """The op is TensorFlow's, so that nothing is compiled."""
+    output = "  - {name: idx, type: out_idx, shape: n}\n"
+    place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE.replace(output, ""))
+    new(tmp_path, "my_opdefs/audio/Unique.yaml")
+    place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE)
+    where = ("--opdefs", "my_opdefs", "--output", "src", "--package", "my_ops")
+    done = command("generate", *where, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    golden = tmp_path / "tests/golden/Unique.json"
+    read = json.loads(golden.read_text())
+    program = "import pytest, sys; raise SystemExit(pytest.main(sys.argv[1:]))"
+
+    def outcome(results: dict[str, object]) -> str:
+        golden.write_text(json.dumps({**read, "results": results}))
+        only = ("-k", "golden or graph", "-p", "no:cacheprovider")
+        path = os.pathsep.join([str(ROOT / "runtime"), "src"])
+        return run_code(program, *only, cwd=tmp_path, PYTHONPATH=path).stdout
+
+    results: dict[str, object] = {"y": {"dtype": "float32", "values": [0.5, 1.0]}}
+    said = outcome(results)
+    assert "dict_keys(['y', 'idx']) == dict_keys(['y'])" in said
+    assert "1 failed, 1 passed" in said
+    results["idx"] = {"dtype": "int32", "values": [0, 1]}
+    assert "2 passed" in outcome(results)
 
 
 @pytest.mark.parametrize(

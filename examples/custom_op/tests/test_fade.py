@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from opwright_runtime.api import OpError
+from opwright_runtime.api import OpError  # Also opwright.OpError.
 
 from my_audio.ops.audio import Fade, fade
 
@@ -28,11 +28,14 @@ def flat(found: Any) -> list[Any]:
 
 
 ARGUMENTS = {name: tensors(read) for name, read in GOLDEN["arguments"].items()}
+OUTPUTS = [output.python_name for output in Fade.op_def.outputs]
 
 
 def results(**arguments: Any) -> dict[str, Any]:
     found: Any = fade(**arguments, **GOLDEN["attrs"])
-    return {"faded": found}
+    if len(OUTPUTS) > 1:
+        return dict(found._asdict())
+    return dict.fromkeys(OUTPUTS, found)
 
 
 def test_results_equal_golden() -> None:
