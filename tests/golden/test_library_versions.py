@@ -309,8 +309,9 @@ def test_package_with_next_library_version_raises_op_changed_error(
             assert text.startswith(
                 f"OpChangedError: {name}: mine.mine.{module_name(name)} was generated"
                 f" for another {name} than the loaded library has:"
-                f" {DIFFERENCES[name]}. Load the library that mine was generated for,"
-                " or generate mine again: `opwright-codegen import"
+                f" {DIFFERENCES[name]}. If you changed the opdef, build the library"
+                " again. Otherwise load the library that mine was generated for, or"
+                " generate mine again: `opwright-codegen import"
             )
 
 

@@ -55,9 +55,10 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
         errors.OpChangedError,
         op_name,
         f"{op_name}: {module} was generated for another {op_name} than the loaded"
-        f" library has: {'; '.join(differences)}. Load the library that {package} was"
-        f" generated for, or generate {package} again: `opwright-codegen import"
-        " --library` with the loaded library, then `opwright-codegen generate`",
+        f" library has: {'; '.join(differences)}. If you changed the opdef, build the"
+        f" library again. Otherwise load the library that {package} was generated for,"
+        f" or generate {package} again: `opwright-codegen import --library` with the"
+        " loaded library, then `opwright-codegen generate`",
     )
 
 
