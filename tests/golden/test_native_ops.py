@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from opwright_codegen import native, scaffold, write
+from support import pages
 from support.places import ROOT, environment
 from support.processes import run_code
 from support.workplace import command_on_registry, tree
@@ -23,6 +24,13 @@ pytestmark = pytest.mark.slow  # Compiles.
 
 HERE = Path(__file__).parent
 EXAMPLE = ROOT / "examples" / "custom_op"
+GUIDE = ROOT / "docs" / "tutorials" / "own_ops.md"
+#: The page's check of a value, in C++.
+(REFUSAL,) = re.findall(
+    r"```cpp\n((?:(?!```).)*InvalidArgumentError.*?)```",
+    GUIDE.read_text("utf-8"),
+    re.DOTALL,
+)
 
 #: A kernel that leaves its results as they are allocated.
 KERNEL = """\
@@ -138,6 +146,10 @@ def test_custom_op_template_copy_builds_and_regenerates_equal(tmp_path: Path) ->
     left_out = shutil.ignore_patterns("build", "dist", "*.so", "__pycache__", ".*")
     project = shutil.copytree(EXAMPLE, tmp_path / "project", ignore=left_out)
     shutil.copy(EXAMPLE / ".gitignore", project)
+    kernel = project / "native/fade.cc"
+    begin = "    auto faded = "
+    assert begin in kernel.read_text()
+    kernel.write_text(kernel.read_text().replace(begin, f"{REFUSAL}{begin}"))
     before = tree(project)
     assert "passed" in make(project)
     make(project, "types", "wheel")
@@ -153,3 +165,14 @@ def test_custom_op_template_copy_builds_and_regenerates_equal(tmp_path: Path) ->
         "my_audio/ops/libmy_audio_ops.so",
         "my_audio/ops/py.typed",
     } <= names
+    runs_the_page(project)
+
+
+def runs_the_page(project: Path) -> None:
+    """The programs of own_ops.md run with the built library."""
+    calls, gradient = pages.programs(GUIDE)
+    (project / "src/my_audio/gradients.py").write_text(gradient)
+    path = os.pathsep.join([str(ROOT / "runtime"), "src"])
+    program = (HERE / "checks" / "use_own_ops_page.py").read_text("utf-8")
+    used = run_code(program, calls, cwd=project, PYTHONPATH=path)
+    assert used.returncode == 0, used.stderr
