@@ -585,8 +585,8 @@ def AccumulatorApplyGradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
+    accumulator: a gradient of another dtype ends the process.
 
     Gradient: none registered.
 
@@ -5322,7 +5322,7 @@ def BlockLSTM(
 
     Args:
         seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of time.
-            It is not checked: another number ends the process.
+            Another number is refused.
         x: `T`, `time batch inputs`. Sequences, time first.
         cs_prev: `T`, `batch cell`. Cell state to start with.
         h_prev: `T`, `batch cell`. Hidden state to start with.
@@ -5531,7 +5531,7 @@ def BlockLSTMV2(
 
     Args:
         seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of time.
-            It is not checked: another number ends the process.
+            Another number is refused.
         x: `T`, `time batch inputs`. Sequences, time first.
         cs_prev: `T`, `batch cell`. Cell state to start with.
         h_prev: `T`, `batch cell`. Hidden state to start with.
@@ -11852,9 +11852,12 @@ def DatasetToTFRecord(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     Stateful. Gradient: none registered.
 
@@ -15574,9 +15577,12 @@ def ExperimentalDatasetToTFRecord(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
@@ -17442,7 +17448,7 @@ def FakeQuantWithMinMaxVarsPerChannel(
     `opwright.quantization.fake_quant_with_min_max_vars_per_channel` has an example.
 
     Args:
-        inputs: float32, `*x c`. What is rounded; a scalar ends the process.
+        inputs: float32, `*x c`. What is rounded; a scalar is refused.
         min: float32, `c`. Lower end of each channel's range, 0 or less.
         max: float32, `c`. Upper end of each channel's range, 0 or more.
         num_bits: int. Default 8. How many bits the integers would have, from 2 to 16.
@@ -17897,8 +17903,7 @@ def FixedUnigramCandidateSampler(
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused; if fewer than `num_sampled` classes have a frequency above 0, the call
-    never ends.
+    are refused, and so are more draws than classes have a frequency above 0.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -20040,8 +20045,8 @@ def IRFFT(
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give uninitialized numbers.
+    length of 0 is for empty inputs alone, and refused with others. An empty input and
+    another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -20339,7 +20344,7 @@ def If(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches may read and write variables, and the op runs even if its outputs are not
     used: StatelessIf is for branches without effects, which may be left out or merged.
@@ -23905,8 +23910,10 @@ def LookupTableImport(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -23942,8 +23949,10 @@ def LookupTableImportV2(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Stateful. Gradient: none registered.
 
@@ -25923,9 +25932,9 @@ def MaxPoolGradWithArgmax(
     Each element of `grad` is added where `argmax` says; all else is 0. It needs no
     search for the maxima, other than MaxPoolGrad.
 
-    Places are not to be trusted to anyone: one outside of `input` ends the process on
-    the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it was in
-    MaxPoolWithArgmax.
+    A place outside of `input` is refused; a graph that learns it when it runs ends the
+    process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
+    what it was in MaxPoolWithArgmax.
 
     Gradient: none registered.
 
@@ -26603,8 +26612,8 @@ def MultiDeviceIteratorGetNextFromShard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, while a shard that does not exist is not checked for, and
-    may end the process.
+    earlier run is refused, and so is a negative shard. The handle does not say how many
+    shards there are: a shard of n or above is not refused, and ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -33915,8 +33924,8 @@ def RFFT(
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
-    of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give uninitialized numbers.
+    of 0 is for empty inputs alone, and refused with others. An empty input and another
+    length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -33964,9 +33973,9 @@ def RFFT2D(
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-    length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give uninitialized numbers.
+    length of 0 along the last axis is for empty inputs alone, and refused with others;
+    along other axes it gives an empty output. An empty input and another length give
+    uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -34015,9 +34024,9 @@ def RFFT3D(
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft3d pads with zeros first. A
-    length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give uninitialized numbers.
+    length of 0 along the last axis is for empty inputs alone, and refused with others;
+    along other axes it gives an empty output. An empty input and another length give
+    uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -34359,8 +34368,8 @@ def RaggedGather(
     equal length. A negative index, or one that is too large, is refused.
 
     Splits are those of tf.RaggedTensor.nested_row_splits, outermost first.
-    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1; do
-    not try another one eagerly, as that can end the process.
+    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1:
+    another one is refused.
 
     Gradient: registered.
 
@@ -34534,9 +34543,9 @@ def RaggedTensorToTensor(
       then the row of each value, sorted.
 
     Other types are refused, as are sizes of `shape` that disagree with those of the
-    values' own dimensions. That row numbers are sorted and splits end with the number
-    of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
-    makes a sparse tensor.
+    values' own dimensions. Row numbers and splits that are not sorted are refused as
+    well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
+    sparse tensor.
 
     Gradient: registered.
 
@@ -35509,8 +35518,8 @@ def ReaderReadUpTo(
             WholeFileReader makes.
         queue_handle: reference to string, `2`. Reference to the queue that names of
             files come from.
-        num_records: int64, `scalar`. The most records to read; 0 gives none, and a
-            negative number is not refused, but ends the process.
+        num_records: int64, `scalar`. The most records to read; 0 gives none. A negative
+            number is refused, and so is one of records for which there is no memory.
 
     Returns:
         keys: string, `_read`. Where each record comes from.
@@ -35539,8 +35548,8 @@ def ReaderReadUpToV2(
             makes.
         queue_handle: resource, `scalar`. Handle of the queue that names of files come
             from.
-        num_records: int64, `scalar`. The most records to read; 0 gives none, and a
-            negative number is not refused, but ends the process.
+        num_records: int64, `scalar`. The most records to read; 0 gives none. A negative
+            number is refused, and so is one of records for which there is no memory.
 
     Returns:
         keys: string, `_read`. Where each record comes from.
@@ -35839,8 +35848,8 @@ def RebatchDatasetV2(
     batch may be smaller, unless `drop_remainder` leaves it out.
 
     Distribution uses it to give each of several replicas its part of a global batch.
-    Sizes should be positive: 0 gives empty batches, without end if there is no other,
-    and a negative one is not refused, but ends the process.
+    Sizes should be positive: 0 gives empty batches, without end if there is no other. A
+    negative size is refused, and so is no size at all.
 
     Gradient: none registered.
 
@@ -37096,9 +37105,9 @@ def ResourceAccumulatorApplyGradient(
     waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
-    from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    from that of the gradients already in it; or `local_step` is not a scalar. A
+    gradient of another dtype than the accumulator's is refused in eager calls. A graph
+    does not know that dtype: there such a gradient ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -37267,11 +37276,9 @@ def ResourceApplyAdadelta(
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `accum_update`, and eager calls have no inference: the
-    caller has to check it. They change in place, and the op gives nothing back; reads
-    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
-    gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it. ResourceSparseApplyAdadelta takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -37521,10 +37528,9 @@ def ResourceApplyAdamWithAmsgrad(
     squares in their place they do not (Reddi et al., 2018). The caller keeps the
     powers, and multiplies them after each step.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `vhat`, and eager calls have no inference: the caller
-    has to check it. They change in place, and the op gives nothing back; reads that
-    should see the step have to come after it.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -38100,8 +38106,9 @@ def ResourceConditionalAccumulator(
     ConditionalAccumulator is, with a resource handle, so that it works in eager code,
     functions and control flow too.
 
-    Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
-    process when the op's kernel goes.
+    Leave it to the op to end it: after DestroyResourceOp in a session, TensorFlow 2.21
+    ends the process when the session closes. DestroyResourceOp takes handles of all
+    kinds, and opwright does not refuse that.
 
     Stateful. Gradient: none registered.
 
@@ -38282,7 +38289,8 @@ def ResourceScatterDiv(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
+    integer over -1 ends the process there: only the variable knows its rows.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing
@@ -41133,8 +41141,9 @@ def ScatterDiv(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
-    ends the process on the CPU.
+    off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
+    refused where the graph knows the divisors, and else ends the process on the CPU, as
+    the least integer over -1 does.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -48027,7 +48036,7 @@ def StatelessIf(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond
@@ -48928,7 +48937,7 @@ def StatelessWhile(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op
@@ -51616,7 +51625,7 @@ def TensorArraySplitV3(
     Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
     each element once. The lengths must come to the number of rows, and be as many as
     the array has elements; one with `dynamic_size` becomes longer, but more elements
-    than lengths are refused there too. A negative length ends the process.
+    than lengths are refused there too. A negative length is refused as well.
     TensorArrayConcatV3 joins them again.
 
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
@@ -52313,9 +52322,10 @@ def TensorListScatterIntoExistingList(
 
     A list that is too short for the largest index becomes longer, but elements in
     between that get no row have no dtype: reading one is refused, and TensorListStack
-    of them ends the process. Make room with TensorListResize first. Rows of another
-    shape than the list's are taken by eager calls; negative indices are not looked for
-    and end the process.
+    or TensorListGather of them ends the process, unless the list is of float32. Nothing
+    about a list says so, and opwright does not refuse it. Make room with
+    TensorListResize first. Rows of another shape than the list's are taken by eager
+    calls. A negative index is refused.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
@@ -52385,8 +52395,7 @@ def TensorListSetItem(
 
     A negative `index` is refused, and so is one that is not below the length. With
     `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
-    between are still to be set: TensorListStack gives zeros for them. Do not pass a
-    negative index with it, which is not refused and ends the process. An item of
+    between are still to be set: TensorListStack gives zeros for them. An item of
     another dtype, or a shape that does not fit the list's, is refused.
 
     Gradient: registered.
@@ -55349,7 +55358,7 @@ def While(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions may read and write variables, and the op runs even if its outputs are not
     used: StatelessWhile is for functions without effects, which may be left out or

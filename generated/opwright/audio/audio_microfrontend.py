@@ -120,8 +120,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
         Attributes:
             sample_rate: int. Samples a second.
             window_size: int. Length of a frame in milliseconds.
-            window_step: int. Time from frame to frame in milliseconds, above 0: 0 ends
-                the process.
+            window_step: int. Time from frame to frame in milliseconds, above 0.
             num_channels: int. How many features a frame has.
             upper_band_limit: float. Highest frequency that counts, in hertz; one above
                 half of `sample_rate` is refused.
@@ -140,12 +139,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
             scale_shift: int. How far logarithms are shifted up.
             left_context: int. How many frames before each one are joined with it.
             right_context: int. How many frames after each one are joined with it.
-            frame_stride: int. Of how many frames one comes out, above 0: 0 ends the
-                process.
+            frame_stride: int. Of how many frames one comes out, above 0.
             zero_padding: bool. Whether missing frames of a context are zeros instead of
                 copies of the nearest.
-            out_scale: int. What features are divided by, other than 0, which ends the
-                process; of integers the remainder is dropped.
+            out_scale: int. What features are divided by, other than 0, which is
+                refused; of integers the remainder is dropped.
         """
 
         __slots__ = (
@@ -360,7 +358,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 sample_rate: int. Default 16000. Samples a second.
                 window_size: int. Default 25. Length of a frame in milliseconds.
                 window_step: int. Default 10. Time from frame to frame in milliseconds,
-                    above 0: 0 ends the process.
+                    above 0.
                 num_channels: int. Default 32. How many features a frame has.
                 upper_band_limit: float. Default 7500.0. Highest frequency that counts,
                     in hertz; one above half of `sample_rate` is refused.
@@ -385,12 +383,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
                     with it.
                 right_context: int. Default 0. How many frames after each one are joined
                     with it.
-                frame_stride: int. Default 1. Of how many frames one comes out, above 0:
-                    0 ends the process.
+                frame_stride: int. Default 1. Of how many frames one comes out, above 0.
                 zero_padding: bool. Default False. Whether missing frames of a context
                     are zeros instead of copies of the nearest.
                 out_scale: int. Default 1. What features are divided by, other than 0,
-                    which ends the process; of integers the remainder is dropped.
+                    which is refused; of integers the remainder is dropped.
             out_type: dtype, one of uint16, float32. Default uint16. Dtype of the
                 features, integers or the same numbers as floats.
 
@@ -669,8 +666,7 @@ def audio_microfrontend(
         audio: int16, `n`. Samples as 16 bit integers.
         sample_rate: int. Default 16000. Samples a second.
         window_size: int. Default 25. Length of a frame in milliseconds.
-        window_step: int. Default 10. Time from frame to frame in milliseconds, above 0:
-            0 ends the process.
+        window_step: int. Default 10. Time from frame to frame in milliseconds, above 0.
         num_channels: int. Default 32. How many features a frame has.
         upper_band_limit: float. Default 7500.0. Highest frequency that counts, in
             hertz; one above half of `sample_rate` is refused.
@@ -694,12 +690,11 @@ def audio_microfrontend(
             it.
         right_context: int. Default 0. How many frames after each one are joined with
             it.
-        frame_stride: int. Default 1. Of how many frames one comes out, above 0: 0 ends
-            the process.
+        frame_stride: int. Default 1. Of how many frames one comes out, above 0.
         zero_padding: bool. Default False. Whether missing frames of a context are zeros
             instead of copies of the nearest.
-        out_scale: int. Default 1. What features are divided by, other than 0, which
-            ends the process; of integers the remainder is dropped.
+        out_scale: int. Default 1. What features are divided by, other than 0, which is
+            refused; of integers the remainder is dropped.
         out_type: dtype, one of uint16, float32. Default uint16. Dtype of the features,
             integers or the same numbers as floats.
         name: what the op is called in a graph.

@@ -68,7 +68,7 @@ class If(Op):
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches may read and write variables, and the op runs even if its outputs are not
     used: StatelessIf is for branches without effects, which may be left out or merged.
@@ -150,7 +150,7 @@ class If(Op):
         conditions than bool count as true if they are numbers other than 0, strings
         that are not empty, or tensors of one dimension or more that have elements,
         whatever these are. Numbers may be float32, float64, or signed integers and
-        uint8; a scalar of another dtype ends the process.
+        uint8; a scalar of another dtype is refused.
 
         Branches may read and write variables, and the op runs even if its outputs are
         not used: StatelessIf is for branches without effects, which may be left out or
@@ -272,7 +272,7 @@ def if_(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches may read and write variables, and the op runs even if its outputs are not
     used: StatelessIf is for branches without effects, which may be left out or merged.

@@ -68,7 +68,7 @@ class StatelessIf(Op):
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond
@@ -149,7 +149,7 @@ class StatelessIf(Op):
         conditions than bool count as true if they are numbers other than 0, strings
         that are not empty, or tensors of one dimension or more that have elements,
         whatever these are. Numbers may be float32, float64, or signed integers and
-        uint8; a scalar of another dtype ends the process.
+        uint8; a scalar of another dtype is refused.
 
         Branches must have no effects and no state: the op may be left out, merged with
         its like, or run twice. If is for others. Case chooses between more than two.
@@ -271,7 +271,7 @@ def stateless_if(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond

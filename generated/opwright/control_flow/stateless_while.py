@@ -61,7 +61,7 @@ class StatelessWhile(Op):
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op
@@ -146,7 +146,7 @@ class StatelessWhile(Op):
         Other conditions than bool count as true if they are numbers other than 0,
         strings that are not empty, or tensors of one dimension or more that have
         elements, whatever these are. Numbers may be float32, float64, or signed
-        integers and uint8; a scalar of another dtype ends the process.
+        integers and uint8; a scalar of another dtype is refused.
 
         Functions must have no effects and no state: the op may be left out, merged with
         its like, or run twice. While is for others. For counts. tf.while_loop makes
@@ -244,7 +244,7 @@ def stateless_while(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op

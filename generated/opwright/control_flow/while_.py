@@ -61,7 +61,7 @@ class While(Op):
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions may read and write variables, and the op runs even if its outputs are not
     used: StatelessWhile is for functions without effects, which may be left out or
@@ -146,7 +146,7 @@ class While(Op):
         Other conditions than bool count as true if they are numbers other than 0,
         strings that are not empty, or tensors of one dimension or more that have
         elements, whatever these are. Numbers may be float32, float64, or signed
-        integers and uint8; a scalar of another dtype ends the process.
+        integers and uint8; a scalar of another dtype is refused.
 
         Functions may read and write variables, and the op runs even if its outputs are
         not used: StatelessWhile is for functions without effects, which may be left out
@@ -244,7 +244,7 @@ def while_(
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
     these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
-    of another dtype ends the process.
+    of another dtype is refused.
 
     Functions may read and write variables, and the op runs even if its outputs are not
     used: StatelessWhile is for functions without effects, which may be left out or

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    is_single,
     new,
 )
 from typing_extensions import Never
@@ -44,9 +45,12 @@ class DatasetToTFRecord(Op):
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     Stateful. Gradient: none registered.
 
@@ -58,6 +62,7 @@ class DatasetToTFRecord(Op):
     """
 
     OP_NAME = "DatasetToTFRecord"
+    REQUIRES = ("single(input_dataset)",)
     SHAPES = {
         "input_dataset": "()",
         "filename": "()",
@@ -82,9 +87,12 @@ class DatasetToTFRecord(Op):
         """Writes the elements of a data set to a file of TFRecords.
 
         Elements must be single strings, scalars, and each becomes a record. Elements of
-        other dtypes or of several components are refused; a tensor of several strings
-        is not, and ends the process. A file of that name is overwritten. The whole data
-        set is read while the op runs. TFRecordDatasetV2 reads the file.
+        other dtypes or of several components are refused, and so are tensors of several
+        strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+        does, is not refused: an element of several strings ends the process then.
+
+        A file of that name is overwritten. The whole data set is read while the op
+        runs. TFRecordDatasetV2 reads the file.
 
         Stateful. Gradient: none registered.
 
@@ -98,7 +106,7 @@ class DatasetToTFRecord(Op):
                 "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `single(input_dataset)`.
 
         Example:
             >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -111,7 +119,7 @@ class DatasetToTFRecord(Op):
         op: DatasetToTFRecord = new(DatasetToTFRecord)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input_dataset):
                 execute(
                     context[CURRENT],
                     "DatasetToTFRecord",
@@ -128,6 +136,14 @@ class DatasetToTFRecord(Op):
         )
 
 
+def _holds(input_dataset: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_single(input_dataset)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
@@ -140,9 +156,12 @@ def dataset_to_tf_record(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     Stateful. Gradient: none registered.
 
@@ -157,7 +176,7 @@ def dataset_to_tf_record(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `single(input_dataset)`.
 
     Example:
         >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -170,7 +189,7 @@ def dataset_to_tf_record(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input_dataset):
             _result = execute(
                 context[CURRENT],
                 "DatasetToTFRecord",

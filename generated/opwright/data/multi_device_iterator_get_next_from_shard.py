@@ -66,8 +66,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, while a shard that does not exist is not checked for, and
-    may end the process.
+    earlier run is refused, and so is a negative shard. The handle does not say how many
+    shards there are: a shard of n or above is not refused, and ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -120,8 +120,9 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
         element is there, and so for a shard whose buffer is full: all shards should be
         read at about the same pace. At the end it fails with OutOfRange. The number of
-        an earlier run is refused, while a shard that does not exist is not checked for,
-        and may end the process.
+        an earlier run is refused, and so is a negative shard. The handle does not say
+        how many shards there are: a shard of n or above is not refused, and ends the
+        process.
 
         Stateful. Gradient: none registered.
 
@@ -232,8 +233,8 @@ def multi_device_iterator_get_next_from_shard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, while a shard that does not exist is not checked for, and
-    may end the process.
+    earlier run is refused, and so is a negative shard. The handle does not say how many
+    shards there are: a shard of n or above is not refused, and ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -19,9 +19,11 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    least_of,
     new,
 )
 from typing_extensions import Never
@@ -61,8 +63,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
     batch may be smaller, unless `drop_remainder` leaves it out.
 
     Distribution uses it to give each of several replicas its part of a global batch.
-    Sizes should be positive: 0 gives empty batches, without end if there is no other,
-    and a negative one is not refused, but ends the process.
+    Sizes should be positive: 0 gives empty batches, without end if there is no other. A
+    negative size is refused, and so is no size at all.
 
     Gradient: none registered.
 
@@ -79,6 +81,10 @@ class RebatchDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "RebatchDatasetV2"
+    REQUIRES = (
+        "elements(batch_sizes) > 0",
+        "least(batch_sizes) >= 0",
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_sizes": "either((), (n,))",
@@ -114,7 +120,7 @@ class RebatchDatasetV2(TensorOp[TVariant]):
 
         Distribution uses it to give each of several replicas its part of a global
         batch. Sizes should be positive: 0 gives empty batches, without end if there is
-        no other, and a negative one is not refused, but ends the process.
+        no other. A negative size is refused, and so is no size at all.
 
         Gradient: none registered.
 
@@ -136,7 +142,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of new batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(batch_sizes) > 0`, `least(batch_sizes) >= 0`.
 
         Example:
             >>> batches = tf.data.Dataset.range(7).batch(4)._variant_tensor
@@ -161,6 +168,7 @@ class RebatchDatasetV2(TensorOp[TVariant]):
                     or fits(TInt64, batch_sizes)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+                and _holds(batch_sizes)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -185,6 +193,14 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         )
 
 
+def _holds(batch_sizes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(batch_sizes) > 0 and least_of(batch_sizes) >= 0
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def rebatch_dataset_v2(
     input_dataset: TensorOperand[TVariant],
@@ -204,8 +220,8 @@ def rebatch_dataset_v2(
     batch may be smaller, unless `drop_remainder` leaves it out.
 
     Distribution uses it to give each of several replicas its part of a global batch.
-    Sizes should be positive: 0 gives empty batches, without end if there is no other,
-    and a negative one is not refused, but ends the process.
+    Sizes should be positive: 0 gives empty batches, without end if there is no other. A
+    negative size is refused, and so is no size at all.
 
     Gradient: none registered.
 
@@ -227,7 +243,8 @@ def rebatch_dataset_v2(
         handle: variant, `scalar`. The data set of new batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(batch_sizes) > 0`,
+            `least(batch_sizes) >= 0`.
 
     Example:
         >>> batches = tf.data.Dataset.range(7).batch(4)._variant_tensor
@@ -252,6 +269,7 @@ def rebatch_dataset_v2(
                 or fits(TInt64, batch_sizes)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            and _holds(batch_sizes)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,10 +15,13 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -73,6 +76,11 @@ class ReaderReadUpToV2(Op):
     """
 
     OP_NAME = "ReaderReadUpToV2"
+    REQUIRES = (
+        "elements(num_records) == 1",
+        "value(num_records) >= 0",
+        'memory("int64", 6, value(num_records))',
+    )
     SHAPES = {
         "reader_handle": "()",
         "queue_handle": "()",
@@ -115,15 +123,18 @@ class ReaderReadUpToV2(Op):
                 TextLineReaderV2 makes.
             queue_handle: resource, `scalar`. Handle of the queue that names of files
                 come from.
-            num_records: int64, `scalar`. The most records to read; 0 gives none, and a
-                negative number is not refused, but ends the process.
+            num_records: int64, `scalar`. The most records to read; 0 gives none. A
+                negative number is refused, and so is one of records for which there is
+                no memory.
 
         Returns:
             keys: string, `_read`. Where each record comes from.
             values: string, `_read`. The records.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_records) == 1`, `value(num_records) >= 0`,
+                `memory("int64", 6, value(num_records))`.
 
         Example:
             >>> _ = open("lines.txt", "w").write("one\\ntwo\\n")
@@ -148,6 +159,7 @@ class ReaderReadUpToV2(Op):
                     and -9223372036854775808 <= num_records <= 9223372036854775807
                     or fits(TInt64, num_records)
                 )
+                and _holds(num_records)
             ):
                 op.keys, op.values = execute(
                     context[CURRENT],
@@ -163,6 +175,18 @@ class ReaderReadUpToV2(Op):
         return op._build(
             scope, (reader_handle, queue_handle, num_records), {}, fast_path_error
         )
+
+
+def _holds(num_records: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(num_records) == 1
+            and (_value_of_num_records := value_of(num_records)) >= 0
+            and has_room("int64", 6, _value_of_num_records)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -189,8 +213,8 @@ def reader_read_up_to_v2(
             makes.
         queue_handle: resource, `scalar`. Handle of the queue that names of files come
             from.
-        num_records: int64, `scalar`. The most records to read; 0 gives none, and a
-            negative number is not refused, but ends the process.
+        num_records: int64, `scalar`. The most records to read; 0 gives none. A negative
+            number is refused, and so is one of records for which there is no memory.
         name: what the op is called in a graph.
 
     Returns:
@@ -198,7 +222,9 @@ def reader_read_up_to_v2(
         values: string, `_read`. The records.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_records) == 1`, `value(num_records) >= 0`,
+            `memory("int64", 6, value(num_records))`.
 
     Example:
         >>> _ = open("lines.txt", "w").write("one\\ntwo\\n")
@@ -223,6 +249,7 @@ def reader_read_up_to_v2(
                 and -9223372036854775808 <= num_records <= 9223372036854775807
                 or fits(TInt64, num_records)
             )
+            and _holds(num_records)
         ):
             _result = ReaderReadUpToV2Outputs._make(
                 execute(

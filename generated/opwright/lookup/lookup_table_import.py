@@ -16,6 +16,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -58,8 +60,10 @@ class LookupTableImport(Op):
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -75,6 +79,7 @@ class LookupTableImport(Op):
     """
 
     OP_NAME = "LookupTableImport"
+    REQUIRES = ("rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",)
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(n,)",
@@ -106,8 +111,10 @@ class LookupTableImport(Op):
         first one fills it, later ones change nothing or are refused.
 
         A dense table takes what LookupTableExport gave, buckets without a key included.
-        Keys need the second dimension that they have there, even if they are scalars: a
-        vector of keys is refused, or ends the process.
+        Keys need the second dimension that they have there, even if they are scalars. A
+        vector of keys with another number of values is refused. The handle does not say
+        that a table is dense: a vector of one key with one value ends the process, as a
+        scalar does.
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
@@ -125,7 +132,8 @@ class LookupTableImport(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -139,7 +147,7 @@ class LookupTableImport(Op):
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(keys, values):
                 execute(
                     context[CURRENT],
                     "LookupTableImport",
@@ -152,6 +160,14 @@ class LookupTableImport(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
+
+
+def _holds(keys: object, values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -173,8 +189,10 @@ def lookup_table_import(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -193,7 +211,8 @@ def lookup_table_import(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -207,7 +226,7 @@ def lookup_table_import(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(keys, values):
             _result = execute(
                 context[CURRENT], "LookupTableImport", name, table_handle, keys, values
             )

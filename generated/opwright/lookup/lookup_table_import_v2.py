@@ -16,6 +16,8 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -58,8 +60,10 @@ class LookupTableImportV2(Op):
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Stateful. Gradient: none registered.
 
@@ -73,6 +77,7 @@ class LookupTableImportV2(Op):
     """
 
     OP_NAME = "LookupTableImportV2"
+    REQUIRES = ("rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",)
     SHAPES = {
         "table_handle": "()",
         "keys": "(n,)",
@@ -105,7 +110,9 @@ class LookupTableImportV2(Op):
 
         A dense table takes what LookupTableExportV2 gave, buckets without a key
         included. Keys need the second dimension that they have there, even if they are
-        scalars: a vector of keys is refused, or ends the process.
+        scalars. A vector of keys with another number of values is refused. The handle
+        does not say that a table is dense: a vector of one key with one value ends the
+        process, as a scalar does.
 
         Stateful. Gradient: none registered.
 
@@ -120,7 +127,8 @@ class LookupTableImportV2(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -135,7 +143,7 @@ class LookupTableImportV2(Op):
         op: LookupTableImportV2 = new(LookupTableImportV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(keys, values):
                 execute(
                     context[CURRENT],
                     "LookupTableImportV2",
@@ -148,6 +156,14 @@ class LookupTableImportV2(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
+
+
+def _holds(keys: object, values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -169,8 +185,10 @@ def lookup_table_import_v2(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars: a
-    vector of keys is refused, or ends the process.
+    Keys need the second dimension that they have there, even if they are scalars. A
+    vector of keys with another number of values is refused. The handle does not say
+    that a table is dense: a vector of one key with one value ends the process, as a
+    scalar does.
 
     Stateful. Gradient: none registered.
 
@@ -186,7 +204,8 @@ def lookup_table_import_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -201,7 +220,7 @@ def lookup_table_import_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(keys, values):
             _result = execute(
                 context[CURRENT],
                 "LookupTableImportV2",

@@ -233,7 +233,7 @@ class BlockLSTM(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of
-                time. It is not checked: another number ends the process.
+                time. Another number is refused.
             x: `T`, `time batch inputs`. Sequences, time first.
             cs_prev: `T`, `batch cell`. Cell state to start with.
             h_prev: `T`, `batch cell`. Hidden state to start with.
@@ -396,7 +396,7 @@ def block_lstm(
 
     Args:
         seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of time.
-            It is not checked: another number ends the process.
+            Another number is refused.
         x: `T`, `time batch inputs`. Sequences, time first.
         cs_prev: `T`, `batch cell`. Cell state to start with.
         h_prev: `T`, `batch cell`. Hidden state to start with.

@@ -78,8 +78,7 @@ class FixedUnigramCandidateSampler(Op):
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused; if fewer than `num_sampled` classes have a frequency above 0, the call
-    never ends.
+    are refused, and so are more draws than classes have a frequency above 0.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -244,8 +243,8 @@ class FixedUnigramCandidateSampler(Op):
 
         With `unique` it draws until `num_sampled` different classes are there, and
         expected counts take the number of draws into account. More of them than there
-        are classes are refused; if fewer than `num_sampled` classes have a frequency
-        above 0, the call never ends.
+        are classes are refused, and so are more draws than classes have a frequency
+        above 0.
 
         LearnedUnigramCandidateSampler counts frequencies on the way;
         LogUniformCandidateSampler needs none.
@@ -448,8 +447,7 @@ def fixed_unigram_candidate_sampler(
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused; if fewer than `num_sampled` classes have a frequency above 0, the call
-    never ends.
+    are refused, and so are more draws than classes have a frequency above 0.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.

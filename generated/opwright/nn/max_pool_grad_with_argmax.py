@@ -74,9 +74,9 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
     Each element of `grad` is added where `argmax` says; all else is 0. It needs no
     search for the maxima, other than MaxPoolGrad.
 
-    Places are not to be trusted to anyone: one outside of `input` ends the process on
-    the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it was in
-    MaxPoolWithArgmax.
+    A place outside of `input` is refused; a graph that learns it when it runs ends the
+    process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
+    what it was in MaxPoolWithArgmax.
 
     Gradient: none registered.
 
@@ -158,9 +158,9 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         Each element of `grad` is added where `argmax` says; all else is 0. It needs no
         search for the maxima, other than MaxPoolGrad.
 
-        Places are not to be trusted to anyone: one outside of `input` ends the process
-        on the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it
-        was in MaxPoolWithArgmax.
+        A place outside of `input` is refused; a graph that learns it when it runs ends
+        the process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has
+        to be what it was in MaxPoolWithArgmax.
 
         Gradient: none registered.
 
@@ -295,9 +295,9 @@ def max_pool_grad_with_argmax(
     Each element of `grad` is added where `argmax` says; all else is 0. It needs no
     search for the maxima, other than MaxPoolGrad.
 
-    Places are not to be trusted to anyone: one outside of `input` ends the process on
-    the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it was in
-    MaxPoolWithArgmax.
+    A place outside of `input` is refused; a graph that learns it when it runs ends the
+    process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
+    what it was in MaxPoolWithArgmax.
 
     Gradient: none registered.
 

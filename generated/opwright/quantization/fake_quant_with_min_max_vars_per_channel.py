@@ -147,7 +147,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: float32, `*x c`. What is rounded; a scalar ends the process.
+            inputs: float32, `*x c`. What is rounded; a scalar is refused.
             min: float32, `c`. Lower end of each channel's range, 0 or less.
             max: float32, `c`. Upper end of each channel's range, 0 or more.
             options: merged field by field; the last explicit one wins.
@@ -241,7 +241,7 @@ def fake_quant_with_min_max_vars_per_channel(
     FakeQuantWithMinMaxVarsPerChannel.Options as keywords.
 
     Args:
-        inputs: float32, `*x c`. What is rounded; a scalar ends the process.
+        inputs: float32, `*x c`. What is rounded; a scalar is refused.
         min: float32, `c`. Lower end of each channel's range, 0 or less.
         max: float32, `c`. Upper end of each channel's range, 0 or more.
         num_bits: int. Default 8. How many bits the integers would have, from 2 to 16.

@@ -74,8 +74,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     equal length. A negative index, or one that is too large, is refused.
 
     Splits are those of tf.RaggedTensor.nested_row_splits, outermost first.
-    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1; do
-    not try another one eagerly, as that can end the process.
+    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1:
+    another one is refused.
 
     Gradient: registered.
 
@@ -134,8 +134,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         are of equal length. A negative index, or one that is too large, is refused.
 
         Splits are those of tf.RaggedTensor.nested_row_splits, outermost first.
-        `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1;
-        do not try another one eagerly, as that can end the process.
+        `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1:
+        another one is refused.
 
         Gradient: registered.
 
@@ -233,8 +233,8 @@ def ragged_gather(
     equal length. A negative index, or one that is too large, is refused.
 
     Splits are those of tf.RaggedTensor.nested_row_splits, outermost first.
-    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1; do
-    not try another one eagerly, as that can end the process.
+    `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1:
+    another one is refused.
 
     Gradient: registered.
 

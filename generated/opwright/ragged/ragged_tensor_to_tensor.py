@@ -87,9 +87,9 @@ class RaggedTensorToTensor(TensorOp[T]):
       then the row of each value, sorted.
 
     Other types are refused, as are sizes of `shape` that disagree with those of the
-    values' own dimensions. That row numbers are sorted and splits end with the number
-    of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
-    makes a sparse tensor.
+    values' own dimensions. Row numbers and splits that are not sorted are refused as
+    well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
+    sparse tensor.
 
     Gradient: registered.
 
@@ -161,9 +161,9 @@ class RaggedTensorToTensor(TensorOp[T]):
           then the row of each value, sorted.
 
         Other types are refused, as are sizes of `shape` that disagree with those of the
-        values' own dimensions. That row numbers are sorted and splits end with the
-        number of values is not checked; unsorted ones can end the process.
-        RaggedTensorToSparse makes a sparse tensor.
+        values' own dimensions. Row numbers and splits that are not sorted are refused
+        as well, and splits that end beyond the number of values. RaggedTensorToSparse
+        makes a sparse tensor.
 
         Gradient: registered.
 
@@ -338,9 +338,9 @@ def ragged_tensor_to_tensor(
       then the row of each value, sorted.
 
     Other types are refused, as are sizes of `shape` that disagree with those of the
-    values' own dimensions. That row numbers are sorted and splits end with the number
-    of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
-    makes a sparse tensor.
+    values' own dimensions. Row numbers and splits that are not sorted are refused as
+    well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
+    sparse tensor.
 
     Gradient: registered.
 

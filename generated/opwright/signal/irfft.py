@@ -67,8 +67,8 @@ class IRFFT(TensorOp[Treal]):
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give uninitialized numbers.
+    length of 0 is for empty inputs alone, and refused with others. An empty input and
+    another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -145,8 +145,8 @@ class IRFFT(TensorOp[Treal]):
         The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N
         is even. Frequencies beyond the length are left out. An `input` with too few of
         them is refused, and so is a negative length; tf.signal.irfft pads with zeros
-        first. A length of 0 is for empty inputs alone, with others it ends the process
-        on a CPU. An empty input and another length give uninitialized numbers.
+        first. A length of 0 is for empty inputs alone, and refused with others. An
+        empty input and another length give uninitialized numbers.
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -260,8 +260,8 @@ def irfft(
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give uninitialized numbers.
+    length of 0 is for empty inputs alone, and refused with others. An empty input and
+    another length give uninitialized numbers.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 

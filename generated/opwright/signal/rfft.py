@@ -66,8 +66,8 @@ class RFFT(TensorOp[Tcomplex]):
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
-    of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give uninitialized numbers.
+    of 0 is for empty inputs alone, and refused with others. An empty input and another
+    length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -145,8 +145,8 @@ class RFFT(TensorOp[Tcomplex]):
 
         What `input` has beyond `fft_length` is left out. An input that is shorter is
         refused, and so is a negative length; tf.signal.rfft pads with zeros first. A
-        length of 0 is for empty inputs alone, with others it ends the process on a CPU.
-        An empty input and another length give uninitialized numbers.
+        length of 0 is for empty inputs alone, and refused with others. An empty input
+        and another length give uninitialized numbers.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -264,8 +264,8 @@ def rfft(
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft pads with zeros first. A length
-    of 0 is for empty inputs alone, with others it ends the process on a CPU. An empty
-    input and another length give uninitialized numbers.
+    of 0 is for empty inputs alone, and refused with others. An empty input and another
+    length give uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 

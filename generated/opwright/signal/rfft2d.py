@@ -67,9 +67,9 @@ class RFFT2D(TensorOp[Tcomplex]):
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-    length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give uninitialized numbers.
+    length of 0 along the last axis is for empty inputs alone, and refused with others;
+    along other axes it gives an empty output. An empty input and another length give
+    uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -147,9 +147,9 @@ class RFFT2D(TensorOp[Tcomplex]):
 
         What `input` has beyond `fft_length` is left out. An input that is shorter is
         refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-        length of 0 along the last axis is for empty inputs alone, with others it ends
-        the process on a CPU, as a rule; along other axes it gives an empty output. An
-        empty input and another length give uninitialized numbers.
+        length of 0 along the last axis is for empty inputs alone, and refused with
+        others; along other axes it gives an empty output. An empty input and another
+        length give uninitialized numbers.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -269,9 +269,9 @@ def rfft2d(
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-    length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output. An empty
-    input and another length give uninitialized numbers.
+    length of 0 along the last axis is for empty inputs alone, and refused with others;
+    along other axes it gives an empty output. An empty input and another length give
+    uninitialized numbers.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 

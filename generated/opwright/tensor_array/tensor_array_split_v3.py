@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    least_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -58,7 +59,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
     Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
     each element once. The lengths must come to the number of rows, and be as many as
     the array has elements; one with `dynamic_size` becomes longer, but more elements
-    than lengths are refused there too. A negative length ends the process.
+    than lengths are refused there too. A negative length is refused as well.
     TensorArrayConcatV3 joins them again.
 
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
@@ -80,6 +81,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
     """
 
     OP_NAME = "TensorArraySplitV3"
+    REQUIRES = ("least(lengths) >= 0",)
     SHAPES = {
         "handle": "(2,)",
         "value": "(sum(lengths), *x)",
@@ -110,8 +112,8 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
         each element once. The lengths must come to the number of rows, and be as many
         as the array has elements; one with `dynamic_size` becomes longer, but more
-        elements than lengths are refused there too. A negative length ends the process.
-        TensorArrayConcatV3 joins them again.
+        elements than lengths are refused there too. A negative length is refused as
+        well. TensorArrayConcatV3 joins them again.
 
         The number `flow_in` says nothing by itself: it comes from the ops that have to
         be done before, and `flow_out` goes to those that come after.
@@ -132,7 +134,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
             flow_out: float32, `scalar`. The flow for what has to come after this.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(lengths) >= 0`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -157,6 +159,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
                     and -9223372036854775808 <= lengths <= 9223372036854775807
                     or fits(TInt64, lengths)
                 )
+                and _holds(lengths)
             ):
                 op.flow_out = execute(
                     context[CURRENT],
@@ -171,6 +174,14 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle, value, lengths, flow_in), {}, fast_path_error)
+
+
+def _holds(lengths: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return least_of(lengths) >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +199,7 @@ def tensor_array_split_v3(
     Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
     each element once. The lengths must come to the number of rows, and be as many as
     the array has elements; one with `dynamic_size` becomes longer, but more elements
-    than lengths are refused there too. A negative length ends the process.
+    than lengths are refused there too. A negative length is refused as well.
     TensorArrayConcatV3 joins them again.
 
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
@@ -210,7 +221,7 @@ def tensor_array_split_v3(
         flow_out: float32, `scalar`. The flow for what has to come after this.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(lengths) >= 0`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -235,6 +246,7 @@ def tensor_array_split_v3(
                 and -9223372036854775808 <= lengths <= 9223372036854775807
                 or fits(TInt64, lengths)
             )
+            and _holds(lengths)
         ):
             _result = execute(
                 context[CURRENT],

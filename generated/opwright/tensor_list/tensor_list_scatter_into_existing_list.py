@@ -63,9 +63,10 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
 
     A list that is too short for the largest index becomes longer, but elements in
     between that get no row have no dtype: reading one is refused, and TensorListStack
-    of them ends the process. Make room with TensorListResize first. Rows of another
-    shape than the list's are taken by eager calls; negative indices are not looked for
-    and end the process.
+    or TensorListGather of them ends the process, unless the list is of float32. Nothing
+    about a list says so, and opwright does not refuse it. Make room with
+    TensorListResize first. Rows of another shape than the list's are taken by eager
+    calls. A negative index is refused.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
@@ -118,9 +119,10 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
 
         A list that is too short for the largest index becomes longer, but elements in
         between that get no row have no dtype: reading one is refused, and
-        TensorListStack of them ends the process. Make room with TensorListResize first.
-        Rows of another shape than the list's are taken by eager calls; negative indices
-        are not looked for and end the process.
+        TensorListStack or TensorListGather of them ends the process, unless the list is
+        of float32. Nothing about a list says so, and opwright does not refuse it. Make
+        room with TensorListResize first. Rows of another shape than the list's are
+        taken by eager calls. A negative index is refused.
 
         A list is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. No elements are copied for that, unless both are used
@@ -206,9 +208,10 @@ def tensor_list_scatter_into_existing_list(
 
     A list that is too short for the largest index becomes longer, but elements in
     between that get no row have no dtype: reading one is refused, and TensorListStack
-    of them ends the process. Make room with TensorListResize first. Rows of another
-    shape than the list's are taken by eager calls; negative indices are not looked for
-    and end the process.
+    or TensorListGather of them ends the process, unless the list is of float32. Nothing
+    about a list says so, and opwright does not refuse it. Make room with
+    TensorListResize first. Rows of another shape than the list's are taken by eager
+    calls. A negative index is refused.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.

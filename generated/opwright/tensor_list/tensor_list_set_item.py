@@ -64,8 +64,7 @@ class TensorListSetItem(TensorOp[TVariant]):
 
     A negative `index` is refused, and so is one that is not below the length. With
     `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
-    between are still to be set: TensorListStack gives zeros for them. Do not pass a
-    negative index with it, which is not refused and ends the process. An item of
+    between are still to be set: TensorListStack gives zeros for them. An item of
     another dtype, or a shape that does not fit the list's, is refused.
 
     Gradient: registered.
@@ -86,6 +85,7 @@ class TensorListSetItem(TensorOp[TVariant]):
     OP_NAME = "TensorListSetItem"
     REQUIRES = (
         "elements(index) == 1",
+        "not resize_if_index_out_of_bounds or value(index) >= 0",
         'not resize_if_index_out_of_bounds or memory("int64", 4, value(index))',
     )
     SHAPES = {
@@ -147,8 +147,7 @@ class TensorListSetItem(TensorOp[TVariant]):
 
         A negative `index` is refused, and so is one that is not below the length. With
         `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
-        between are still to be set: TensorListStack gives zeros for them. Do not pass a
-        negative index with it, which is not refused and ends the process. An item of
+        between are still to be set: TensorListStack gives zeros for them. An item of
         another dtype, or a shape that does not fit the list's, is refused.
 
         Gradient: registered.
@@ -169,7 +168,8 @@ class TensorListSetItem(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(index) == 1`,
-                `not resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
+                `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
+                resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -225,8 +225,13 @@ MERGE = TensorListSetItem.Options.merge
 def _holds(index: object, resize_if_index_out_of_bounds: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(index) == 1 and (
-            not resize_if_index_out_of_bounds or has_room("int64", 4, value_of(index))
+        return (
+            elements_of(index) == 1
+            and (not resize_if_index_out_of_bounds or value_of(index) >= 0)
+            and (
+                not resize_if_index_out_of_bounds
+                or has_room("int64", 4, value_of(index))
+            )
         )
     except Exception:
         return False
@@ -249,8 +254,7 @@ def tensor_list_set_item(
 
     A negative `index` is refused, and so is one that is not below the length. With
     `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
-    between are still to be set: TensorListStack gives zeros for them. Do not pass a
-    negative index with it, which is not refused and ends the process. An item of
+    between are still to be set: TensorListStack gives zeros for them. An item of
     another dtype, or a shape that does not fit the list's, is refused.
 
     Gradient: registered.
@@ -270,7 +274,8 @@ def tensor_list_set_item(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(index) == 1`, `not
+        OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+            `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
             resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
 
     Example:

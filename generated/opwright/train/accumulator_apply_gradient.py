@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -57,8 +58,8 @@ class AccumulatorApplyGradient(Op):
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
+    accumulator: a gradient of another dtype ends the process.
 
     Gradient: none registered.
 
@@ -76,6 +77,7 @@ class AccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "AccumulatorApplyGradient"
+    REQUIRES = ("elements(local_step) == 1",)
     SHAPES = {
         "handle": "(2,)",
         "local_step": "()",
@@ -105,8 +107,8 @@ class AccumulatorApplyGradient(Op):
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
         from that of the gradients already in it; or `local_step` is not a scalar.
-        TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-        accumulator's ends the process.
+        TensorFlow 2.21 does not compare dtypes, and a reference does not say that of
+        its accumulator: a gradient of another dtype ends the process.
 
         Gradient: none registered.
 
@@ -120,7 +122,8 @@ class AccumulatorApplyGradient(Op):
                 accumulator's.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(local_step) == 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -144,6 +147,7 @@ class AccumulatorApplyGradient(Op):
                     and -9223372036854775808 <= local_step <= 9223372036854775807
                     or fits(TInt64, local_step)
                 )
+                and _holds(local_step)
             ):
                 execute(
                     context[CURRENT],
@@ -157,6 +161,14 @@ class AccumulatorApplyGradient(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
+
+
+def _holds(local_step: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(local_step) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -176,8 +188,8 @@ def accumulator_apply_gradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
+    accumulator: a gradient of another dtype ends the process.
 
     Gradient: none registered.
 
@@ -191,7 +203,7 @@ def accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -215,6 +227,7 @@ def accumulator_apply_gradient(
                 and -9223372036854775808 <= local_step <= 9223372036854775807
                 or fits(TInt64, local_step)
             )
+            and _holds(local_step)
         ):
             _result = execute(
                 context[CURRENT],

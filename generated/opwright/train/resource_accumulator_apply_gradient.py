@@ -15,8 +15,10 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    are_held,
     context,
     describe_missing_args,
+    dtype_of,
     elements_of,
     execute,
     fits,
@@ -59,9 +61,9 @@ class ResourceAccumulatorApplyGradient(Op):
     waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
-    from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    from that of the gradients already in it; or `local_step` is not a scalar. A
+    gradient of another dtype than the accumulator's is refused in eager calls. A graph
+    does not know that dtype: there such a gradient ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -79,7 +81,10 @@ class ResourceAccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
-    REQUIRES = ("elements(local_step) == 1",)
+    REQUIRES = (
+        "elements(local_step) == 1",
+        "holds(handle, dtype)",
+    )
     SHAPES = {
         "handle": "()",
         "local_step": "()",
@@ -108,9 +113,9 @@ class ResourceAccumulatorApplyGradient(Op):
         never waits; when a waiting take has enough gradients now, it completes.
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
-        from that of the gradients already in it; or `local_step` is not a scalar.
-        TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-        accumulator's ends the process.
+        from that of the gradients already in it; or `local_step` is not a scalar. A
+        gradient of another dtype than the accumulator's is refused in eager calls. A
+        graph does not know that dtype: there such a gradient ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -126,7 +131,7 @@ class ResourceAccumulatorApplyGradient(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(local_step) == 1`.
+                `elements(local_step) == 1`, `holds(handle, dtype)`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -150,7 +155,7 @@ class ResourceAccumulatorApplyGradient(Op):
                     and -9223372036854775808 <= local_step <= 9223372036854775807
                     or fits(TInt64, local_step)
                 )
-                and _holds(local_step)
+                and _holds(handle, local_step, gradient)
             ):
                 execute(
                     context[CURRENT],
@@ -166,10 +171,10 @@ class ResourceAccumulatorApplyGradient(Op):
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
-def _holds(local_step: object) -> bool:
+def _holds(handle: object, local_step: object, gradient: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(local_step) == 1
+        return elements_of(local_step) == 1 and are_held(dtype_of(gradient), handle)
     except Exception:
         return False
 
@@ -190,9 +195,9 @@ def resource_accumulator_apply_gradient(
     waits; when a waiting take has enough gradients now, it completes.
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
-    from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
-    accumulator's ends the process.
+    from that of the gradients already in it; or `local_step` is not a scalar. A
+    gradient of another dtype than the accumulator's is refused in eager calls. A graph
+    does not know that dtype: there such a gradient ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -206,7 +211,8 @@ def resource_accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`.
+        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`,
+            `holds(handle, dtype)`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -230,7 +236,7 @@ def resource_accumulator_apply_gradient(
                 and -9223372036854775808 <= local_step <= 9223372036854775807
                 or fits(TInt64, local_step)
             )
-            and _holds(local_step)
+            and _holds(handle, local_step, gradient)
         ):
             _result = execute(
                 context[CURRENT],

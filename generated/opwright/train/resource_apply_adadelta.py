@@ -19,10 +19,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,11 +75,9 @@ class ResourceApplyAdadelta(Op):
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `accum_update`, and eager calls have no inference: the
-    caller has to check it. They change in place, and the op gives nothing back; reads
-    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
-    gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it. ResourceSparseApplyAdadelta takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -92,7 +93,10 @@ class ResourceApplyAdadelta(Op):
     """
 
     OP_NAME = "ResourceApplyAdadelta"
-    REQUIRES = ("holds(var, accum, accum_update, T)",)
+    REQUIRES = (
+        "holds(var, accum, accum_update, T)",
+        "prod(held(accum_update)) == elements(grad)",
+    )
     SHAPES = {
         "var": "of((), (*v,))",
         "accum": "of((), (*v,))",
@@ -160,10 +164,9 @@ class ResourceApplyAdadelta(Op):
         are.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        The kernel does not check that of `accum_update`, and eager calls have no
-        inference: the caller has to check it. They change in place, and the op gives
-        nothing back; reads that should see the step have to come after it.
-        ResourceSparseApplyAdadelta takes a gradient of some rows.
+        They change in place, and the op gives nothing back; reads that should see the
+        step have to come after it. ResourceSparseApplyAdadelta takes a gradient of some
+        rows.
 
         Stateful. Gradient: none registered.
 
@@ -186,7 +189,8 @@ class ResourceApplyAdadelta(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(var, accum, accum_update, T)`.
+                `holds(var, accum, accum_update, T)`,
+                `prod(held(accum_update)) == elements(grad)`.
 
         Example:
             >>> w, accum, updates = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))
@@ -250,7 +254,9 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, rho, epsilon, grad), var, accum, accum_update)
+        return are_held(
+            dtype_of(lr, rho, epsilon, grad), var, accum, accum_update
+        ) and product_of(known_held_of(accum_update)) == elements_of(grad)
     except Exception:
         return False
 
@@ -281,11 +287,9 @@ def resource_apply_adadelta(
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `accum_update`, and eager calls have no inference: the
-    caller has to check it. They change in place, and the op gives nothing back; reads
-    that should see the step have to come after it. ResourceSparseApplyAdadelta takes a
-    gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it. ResourceSparseApplyAdadelta takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
 
@@ -308,7 +312,8 @@ def resource_apply_adadelta(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `holds(var, accum, accum_update, T)`.
+            `holds(var, accum, accum_update, T)`,
+            `prod(held(accum_update)) == elements(grad)`.
 
     Example:
         >>> w, accum, updates = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0))

@@ -19,10 +19,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,10 +81,9 @@ class ResourceApplyAdamWithAmsgrad(Op):
     squares in their place they do not (Reddi et al., 2018). The caller keeps the
     powers, and multiplies them after each step.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `vhat`, and eager calls have no inference: the caller
-    has to check it. They change in place, and the op gives nothing back; reads that
-    should see the step have to come after it.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -98,7 +100,10 @@ class ResourceApplyAdamWithAmsgrad(Op):
     """
 
     OP_NAME = "ResourceApplyAdamWithAmsgrad"
-    REQUIRES = ("holds(var, m, v, vhat, T)",)
+    REQUIRES = (
+        "holds(var, m, v, vhat, T)",
+        "prod(held(vhat)) == elements(grad)",
+    )
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -175,9 +180,8 @@ class ResourceApplyAdamWithAmsgrad(Op):
         powers, and multiplies them after each step.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        The kernel does not check that of `vhat`, and eager calls have no inference: the
-        caller has to check it. They change in place, and the op gives nothing back;
-        reads that should see the step have to come after it.
+        They change in place, and the op gives nothing back; reads that should see the
+        step have to come after it.
 
         Stateful. Gradient: none registered.
 
@@ -206,7 +210,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(var, m, v, vhat, T)`.
+                `holds(var, m, v, vhat, T)`, `prod(held(vhat)) == elements(grad)`.
 
         Example:
             >>> w, m, v, vhat = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -318,7 +322,7 @@ def _holds(
             m,
             v,
             vhat,
-        )
+        ) and product_of(known_held_of(vhat)) == elements_of(grad)
     except Exception:
         return False
 
@@ -355,10 +359,9 @@ def resource_apply_adam_with_amsgrad(
     squares in their place they do not (Reddi et al., 2018). The caller keeps the
     powers, and multiplies them after each step.
 
-    All variables have to have the shape of the gradient, or the call is refused. The
-    kernel does not check that of `vhat`, and eager calls have no inference: the caller
-    has to check it. They change in place, and the op gives nothing back; reads that
-    should see the step have to come after it.
+    All variables have to have the shape of the gradient, or the call is refused. They
+    change in place, and the op gives nothing back; reads that should see the step have
+    to come after it.
 
     Stateful. Gradient: none registered.
 
@@ -384,7 +387,8 @@ def resource_apply_adam_with_amsgrad(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(var, m, v, vhat, T)`.
+        OpError: the op refuses an argument. The call needs `holds(var, m, v, vhat, T)`,
+            `prod(held(vhat)) == elements(grad)`.
 
     Example:
         >>> w, m, v, vhat = (tf.Variable([x, x]) for x in (1.0, 0.0, 0.0, 0.0))

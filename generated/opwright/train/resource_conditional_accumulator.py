@@ -65,8 +65,9 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
     ConditionalAccumulator is, with a resource handle, so that it works in eager code,
     functions and control flow too.
 
-    Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
-    process when the op's kernel goes.
+    Leave it to the op to end it: after DestroyResourceOp in a session, TensorFlow 2.21
+    ends the process when the session closes. DestroyResourceOp takes handles of all
+    kinds, and opwright does not refuse that.
 
     Stateful. Gradient: none registered.
 
@@ -163,8 +164,9 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
         what ConditionalAccumulator is, with a resource handle, so that it works in
         eager code, functions and control flow too.
 
-        Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
-        process when the op's kernel goes.
+        Leave it to the op to end it: after DestroyResourceOp in a session, TensorFlow
+        2.21 ends the process when the session closes. DestroyResourceOp takes handles
+        of all kinds, and opwright does not refuse that.
 
         Stateful. Gradient: none registered.
 
@@ -271,8 +273,9 @@ def resource_conditional_accumulator(
     ConditionalAccumulator is, with a resource handle, so that it works in eager code,
     functions and control flow too.
 
-    Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
-    process when the op's kernel goes.
+    Leave it to the op to end it: after DestroyResourceOp in a session, TensorFlow 2.21
+    ends the process when the session closes. DestroyResourceOp takes handles of all
+    kinds, and opwright does not refuse that.
 
     Stateful. Gradient: none registered.
 

@@ -58,7 +58,8 @@ class ResourceScatterDiv(Op):
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
+    integer over -1 ends the process there: only the variable knows its rows.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing
@@ -111,6 +112,8 @@ class ResourceScatterDiv(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
         are cut off towards zero; on the CPU a divisor 0 is refused, for floats as well.
+        The least integer over -1 ends the process there: only the variable knows its
+        rows.
 
         On the CPU an index that is not in range is refused, and rows before it are
         changed by then; GPUs leave its row out. They take the variable's handle and
@@ -175,7 +178,8 @@ def resource_scatter_div(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
+    integer over -1 ends the process there: only the variable knows its rows.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing

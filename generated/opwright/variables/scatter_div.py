@@ -13,12 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -63,8 +66,9 @@ class ScatterDiv(TensorOp[T]):
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
-    ends the process on the CPU.
+    off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
+    refused where the graph knows the divisors, and else ends the process on the CPU, as
+    the least integer over -1 does.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -90,6 +94,9 @@ class ScatterDiv(TensorOp[T]):
     """
 
     OP_NAME = "ScatterDiv"
+    REQUIRES = (
+        'T in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128") or prod(contents(updates)) != 0',
+    )
     SHAPES = {
         "ref": "(n, *r)",
         "indices": "(*k,)",
@@ -146,8 +153,9 @@ class ScatterDiv(TensorOp[T]):
 
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
-        are cut off towards zero; a divisor 0 gives infinity or nan for floats, and for
-        integers it ends the process on the CPU.
+        are cut off towards zero; a divisor 0 gives infinity or nan for floats. For
+        integers it is refused where the graph knows the divisors, and else ends the
+        process on the CPU, as the least integer over -1 does.
 
         On the CPU an index that is not in range is refused, and rows before it are
         changed by then; GPUs leave its row out. This one is for reference variables, of
@@ -174,7 +182,9 @@ class ScatterDiv(TensorOp[T]):
                 come after the change.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `T in ("float16",
+                "bfloat16", "float32", "float64", "complex64", "complex128") or
+                prod(contents(updates)) != 0`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -189,7 +199,7 @@ class ScatterDiv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(ref, updates):
                 op.output_ref = execute(
                     context[CURRENT],
                     "ScatterDiv",
@@ -215,6 +225,18 @@ DEFAULTS = ScatterDiv.Options()
 MERGE = ScatterDiv.Options.merge
 
 
+def _holds(ref: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            dtype_of(ref, updates)
+            in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+            or product_of(contents_of(updates)) != 0
+        )
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def scatter_div(
     ref: TensorOperand[U],
@@ -234,8 +256,9 @@ def scatter_div(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
-    ends the process on the CPU.
+    off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
+    refused where the graph knows the divisors, and else ends the process on the CPU, as
+    the least integer over -1 does.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -260,7 +283,9 @@ def scatter_div(
             come after the change.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `T in ("float16",
+            "bfloat16", "float32", "float64", "complex64", "complex128") or
+            prod(contents(updates)) != 0`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -274,7 +299,7 @@ def scatter_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(ref, updates):
             _result = execute(
                 context[CURRENT],
                 "ScatterDiv",

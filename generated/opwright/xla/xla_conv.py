@@ -17,11 +17,14 @@ from opwright_runtime.gencode import (
     context,
     datatype_enum,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fit_together,
     graphs,
+    least_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +92,11 @@ class XlaConv(TensorOp[T]):
     """
 
     OP_NAME = "XlaConv"
+    REQUIRES = (
+        "elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2",
+        "elements(padding) == 2 * (rank(lhs) - 2)",
+        "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
+    )
     SHAPES = {
         "lhs": "(...,)",
         "rhs": "(...,)",
@@ -158,7 +166,10 @@ class XlaConv(TensorOp[T]):
             output: `T`, `...`. The convolution.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
+                `elements(padding) == 2 * (rank(lhs) - 2)`,
+                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
         Example:
             >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -205,6 +216,7 @@ class XlaConv(TensorOp[T]):
                         feature_group_count,
                     )
                 )
+                and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -242,6 +254,28 @@ class XlaConv(TensorOp[T]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    lhs: object,
+    window_strides: object,
+    padding: object,
+    lhs_dilation: object,
+    rhs_dilation: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(window_strides) == (_rank_of_lhs := rank_of(lhs)) - 2
+            and elements_of(lhs_dilation) == _rank_of_lhs - 2
+            and elements_of(rhs_dilation) == _rank_of_lhs - 2
+            and elements_of(padding) == 2 * (_rank_of_lhs - 2)
+            and least_of(window_strides) >= 1
+            and least_of(lhs_dilation) >= 1
+            and least_of(rhs_dilation) >= 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -295,7 +329,10 @@ def xla_conv(
         output: `T`, `...`. The convolution.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(window_strides,
+            lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
+            `elements(padding) == 2 * (rank(lhs) - 2)`,
+            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
     Example:
         >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -342,6 +379,7 @@ def xla_conv(
                     feature_group_count,
                 )
             )
+            and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
         ):
             _result = execute(
                 context[CURRENT],

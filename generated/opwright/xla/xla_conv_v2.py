@@ -20,10 +20,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
+    least_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -112,6 +115,11 @@ class XlaConvV2(TensorOp[PreferredElementType]):
     """
 
     OP_NAME = "XlaConvV2"
+    REQUIRES = (
+        "elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2",
+        "elements(padding) == 2 * (rank(lhs) - 2)",
+        "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
+    )
     SHAPES = {
         "lhs": "(...,)",
         "rhs": "(...,)",
@@ -214,7 +222,10 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             output: `preferred_element_type`, `...`. The convolution.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
+                `elements(padding) == 2 * (rank(lhs) - 2)`,
+                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
         Example:
             >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -249,6 +260,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
                         feature_group_count,
                     )
                 )
+                and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -300,6 +312,28 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
 DEFAULTS = XlaConvV2.Options()
 MERGE = XlaConvV2.Options.merge
+
+
+def _holds(
+    lhs: object,
+    window_strides: object,
+    padding: object,
+    lhs_dilation: object,
+    rhs_dilation: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(window_strides) == (_rank_of_lhs := rank_of(lhs)) - 2
+            and elements_of(lhs_dilation) == _rank_of_lhs - 2
+            and elements_of(rhs_dilation) == _rank_of_lhs - 2
+            and elements_of(padding) == 2 * (_rank_of_lhs - 2)
+            and least_of(window_strides) >= 1
+            and least_of(lhs_dilation) >= 1
+            and least_of(rhs_dilation) >= 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -362,7 +396,10 @@ def xla_conv_v2(
         output: `preferred_element_type`, `...`. The convolution.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(window_strides,
+            lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
+            `elements(padding) == 2 * (rank(lhs) - 2)`,
+            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
     Example:
         >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -396,6 +433,7 @@ def xla_conv_v2(
                     feature_group_count,
                 )
             )
+            and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,9 @@ from opwright_runtime.gencode import (
     fit_pair,
     graphs,
     new,
+    rank_of,
+    removed,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +86,11 @@ class XlaReduce(TensorOp[T]):
     """
 
     OP_NAME = "XlaReduce"
+    REQUIRES = (
+        "least(dimensions_to_reduce) >= 0",
+        "most(dimensions_to_reduce) < rank(input)",
+        "len(remove(shape(input), dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) >= 1)",
         "init_value": "()",
@@ -133,7 +141,10 @@ class XlaReduce(TensorOp[T]):
                 for each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(dimensions_to_reduce) >= 0`,
+                `most(dimensions_to_reduce) < rank(input)`, `len(remove(shape(input),
+                dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)`.
 
         Example:
             >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)
@@ -163,6 +174,7 @@ class XlaReduce(TensorOp[T]):
                     )
                     or fit_pair(None, input, init_value)
                 )
+                and _holds(input, dimensions_to_reduce)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -184,6 +196,19 @@ class XlaReduce(TensorOp[T]):
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
             fast_path_error,
         )
+
+
+def _holds(input: object, dimensions_to_reduce: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(dimensions_to_reduce) >= 0
+            and max(dimensions_to_reduce) < (_rank_of_input := rank_of(input))
+            and len(removed(sizes_of(input), dimensions_to_reduce))
+            == _rank_of_input - len(dimensions_to_reduce)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -222,7 +247,10 @@ def xla_reduce(
             each position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `least(dimensions_to_reduce) >= 0`,
+            `most(dimensions_to_reduce) < rank(input)`, `len(remove(shape(input),
+            dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)`.
 
     Example:
         >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)
@@ -252,6 +280,7 @@ def xla_reduce(
                 )
                 or fit_pair(None, input, init_value)
             )
+            and _holds(input, dimensions_to_reduce)
         ):
             _result = execute(
                 context[CURRENT],

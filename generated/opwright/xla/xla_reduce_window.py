@@ -17,11 +17,16 @@ from opwright_runtime.gencode import (
     context,
     datatype_enum,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fit_together,
     graphs,
+    least_of,
+    most_of,
     new,
+    padded_of,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +95,12 @@ class XlaReduceWindow(TensorOp[T]):
     """
 
     OP_NAME = "XlaReduceWindow"
+    REQUIRES = (
+        "elements(window_dimensions, window_strides, base_dilations, window_dilations) == rank(input)",
+        "elements(padding) == 2 * rank(input)",
+        "least(window_dimensions, window_strides, base_dilations, window_dilations) >= 1",
+        "most(base_dilations) > 1 or least(padded(input, padding)) >= 0",
+    )
     SHAPES = {
         "input": "(*x,)",
         "init_value": "()",
@@ -147,15 +158,20 @@ class XlaReduceWindow(TensorOp[T]):
                 tensor, 1 for no gaps.
             window_dilations: `Tindices`, `len(x)`. Steps between neighbours of the
                 window, 1 for no gaps.
-            padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis;
-                a negative number ends the process.
+            padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis.
+                A negative number takes elements away, at most as many as there are.
             computation: func. Combines two scalars.
 
         Returns:
             output: `T`, `dims(len(x))`. The combined elements, one for each window.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_dimensions, window_strides, base_dilations,
+                window_dilations) == rank(input)`,
+                `elements(padding) == 2 * rank(input)`, `least(window_dimensions,
+                window_strides, base_dilations, window_dilations) >= 1`,
+                `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`.
 
         Example:
             >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)
@@ -201,6 +217,14 @@ class XlaReduceWindow(TensorOp[T]):
                         padding,
                     )
                 )
+                and _holds(
+                    input,
+                    window_dimensions,
+                    window_strides,
+                    base_dilations,
+                    window_dilations,
+                    padding,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -233,6 +257,34 @@ class XlaReduceWindow(TensorOp[T]):
             {"computation": computation},
             fast_path_error,
         )
+
+
+def _holds(
+    input: object,
+    window_dimensions: object,
+    window_strides: object,
+    base_dilations: object,
+    window_dilations: object,
+    padding: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(window_dimensions) == (_rank_of_input := rank_of(input))
+            and elements_of(window_strides) == _rank_of_input
+            and elements_of(base_dilations) == _rank_of_input
+            and elements_of(window_dilations) == _rank_of_input
+            and elements_of(padding) == 2 * _rank_of_input
+            and least_of(window_dimensions) >= 1
+            and least_of(window_strides) >= 1
+            and least_of(base_dilations) >= 1
+            and least_of(window_dilations) >= 1
+            and (
+                most_of(base_dilations) > 1 or least_of(padded_of(input, padding)) >= 0
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -272,8 +324,8 @@ def xla_reduce_window(
             for no gaps.
         window_dilations: `Tindices`, `len(x)`. Steps between neighbours of the window,
             1 for no gaps.
-        padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis; a
-            negative number ends the process.
+        padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis. A
+            negative number takes elements away, at most as many as there are.
         computation: func. Combines two scalars.
         name: what the op is called in a graph.
 
@@ -281,7 +333,11 @@ def xla_reduce_window(
         output: `T`, `dims(len(x))`. The combined elements, one for each window.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(window_dimensions,
+            window_strides, base_dilations, window_dilations) == rank(input)`,
+            `elements(padding) == 2 * rank(input)`, `least(window_dimensions,
+            window_strides, base_dilations, window_dilations) >= 1`,
+            `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`.
 
     Example:
         >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)
@@ -326,6 +382,14 @@ def xla_reduce_window(
                     window_dilations,
                     padding,
                 )
+            )
+            and _holds(
+                input,
+                window_dimensions,
+                window_strides,
+                base_dilations,
+                window_dilations,
+                padding,
             )
         ):
             _result = execute(

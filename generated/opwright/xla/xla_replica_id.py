@@ -37,7 +37,8 @@ class XlaReplicaId(TensorOp[TInt32]):
     programs that are not replicated it is 0.
 
     It needs a program whose replicas were assigned to devices, as tf.distribute's
-    strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
+    strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21. It
+    has no input that opwright could refuse.
 
     Gradient: none registered.
 
@@ -72,6 +73,7 @@ class XlaReplicaId(TensorOp[TInt32]):
 
         It needs a program whose replicas were assigned to devices, as tf.distribute's
         strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
+        It has no input that opwright could refuse.
 
         Gradient: none registered.
 
@@ -115,7 +117,8 @@ def xla_replica_id(
     programs that are not replicated it is 0.
 
     It needs a program whose replicas were assigned to devices, as tf.distribute's
-    strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
+    strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21. It
+    has no input that opwright could refuse.
 
     Gradient: none registered.
 

@@ -16,10 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
+    least_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,6 +88,11 @@ class XlaSelectAndScatter(TensorOp[T]):
     """
 
     OP_NAME = "XlaSelectAndScatter"
+    REQUIRES = (
+        "elements(window_dimensions, window_strides) == rank(operand)",
+        "elements(padding) == 2 * rank(operand)",
+        "least(window_dimensions, window_strides) >= 1",
+    )
     SHAPES = {
         "operand": "(*x,)",
         "window_dimensions": "(len(x),)",
@@ -142,7 +150,10 @@ class XlaSelectAndScatter(TensorOp[T]):
             output: `T`, `*x`. What was sent back to each element of `operand`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_dimensions, window_strides) == rank(operand)`,
+                `elements(padding) == 2 * rank(operand)`,
+                `least(window_dimensions, window_strides) >= 1`.
 
         Example:
             >>> spec = [tf.TensorSpec([])] * 2
@@ -171,6 +182,7 @@ class XlaSelectAndScatter(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, window_dimensions, window_strides, padding)
                 )
+                and _holds(operand, window_dimensions, window_strides, padding)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -196,6 +208,22 @@ class XlaSelectAndScatter(TensorOp[T]):
             {"select": select, "scatter": scatter},
             fast_path_error,
         )
+
+
+def _holds(
+    operand: object, window_dimensions: object, window_strides: object, padding: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(window_dimensions) == (_rank_of_operand := rank_of(operand))
+            and elements_of(window_strides) == _rank_of_operand
+            and elements_of(padding) == 2 * _rank_of_operand
+            and least_of(window_dimensions) >= 1
+            and least_of(window_strides) >= 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -238,7 +266,10 @@ def xla_select_and_scatter(
         output: `T`, `*x`. What was sent back to each element of `operand`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(window_dimensions, window_strides) == rank(operand)`,
+            `elements(padding) == 2 * rank(operand)`,
+            `least(window_dimensions, window_strides) >= 1`.
 
     Example:
         >>> spec = [tf.TensorSpec([])] * 2
@@ -267,6 +298,7 @@ def xla_select_and_scatter(
                 is EagerTensor
                 or fit_together(None, window_dimensions, window_strides, padding)
             )
+            and _holds(operand, window_dimensions, window_strides, padding)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -83,6 +84,7 @@ class XlaSvd(Op, Generic[T]):
     """
 
     OP_NAME = "XlaSvd"
+    REQUIRES = ("rank(a) >= 2",)
     SHAPES = {
         "a": "(*batch, m, n)",
         "s": "(*batch, min(m, n))",
@@ -140,7 +142,7 @@ class XlaSvd(Op, Generic[T]):
             v: `T`, `*batch n _`. Right singular vectors, in columns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(a) >= 2`.
 
         Example:
             >>> a = np.float32([[3, 0], [0, -2]])
@@ -153,7 +155,7 @@ class XlaSvd(Op, Generic[T]):
         op: XlaSvd[U] = new(XlaSvd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a):
                 op.s, op.u, op.v = execute(
                     context[CURRENT],
                     "XlaSvd",
@@ -179,6 +181,14 @@ class XlaSvd(Op, Generic[T]):
             },
             fast_path_error,
         )
+
+
+def _holds(a: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(a) >= 2
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -220,7 +230,7 @@ def xla_svd(
         v: `T`, `*batch n _`. Right singular vectors, in columns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(a) >= 2`.
 
     Example:
         >>> a = np.float32([[3, 0], [0, -2]])
@@ -233,7 +243,7 @@ def xla_svd(
     fast_path_error = None
     _result: XlaSvdOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a):
             _result = XlaSvdOutputs._make(
                 execute(
                     context[CURRENT],

@@ -20,6 +20,10 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
+    removed,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,11 @@ class XlaVariadicReduce(Op, Generic[T]):
     """
 
     OP_NAME = "XlaVariadicReduce"
+    REQUIRES = (
+        "least(dimensions_to_reduce) >= 0",
+        "most(dimensions_to_reduce) < rank(input)",
+        "len(remove(shape(input), dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) >= 1)",
         "init_value": "()",
@@ -132,7 +141,7 @@ class XlaVariadicReduce(Op, Generic[T]):
             init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
                 starts: a neutral element.
             dimensions_to_reduce: list(int). Axes that are combined, from 0. A negative
-                one is refused in a graph, and ends the process in eager code.
+                one is refused.
             reducer: func. Combines an element of each tensor with another one of each.
 
         Returns:
@@ -140,7 +149,10 @@ class XlaVariadicReduce(Op, Generic[T]):
                 The combined elements of each tensor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(dimensions_to_reduce) >= 0`,
+                `most(dimensions_to_reduce) < rank(input)`, `len(remove(shape(input),
+                dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)`.
 
         Example:
             >>> spec = [tf.TensorSpec([])] * 4
@@ -164,6 +176,7 @@ class XlaVariadicReduce(Op, Generic[T]):
                     and all_tensors(init_value)
                     or fit_together(None, input, init_value)
                 )
+                and _holds(input, dimensions_to_reduce)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -185,6 +198,25 @@ class XlaVariadicReduce(Op, Generic[T]):
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
             fast_path_error,
         )
+
+
+def _holds(input: object, dimensions_to_reduce: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(dimensions_to_reduce) >= 0
+            and all(
+                max(dimensions_to_reduce) < rank_of(_input)
+                for _input in tensors_of(input)
+            )
+            and all(
+                len(removed(sizes_of(_input), dimensions_to_reduce))
+                == rank_of(_input) - len(dimensions_to_reduce)
+                for _input in tensors_of(input)
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -217,7 +249,7 @@ def xla_variadic_reduce(
         init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
             starts: a neutral element.
         dimensions_to_reduce: list(int). Axes that are combined, from 0. A negative one
-            is refused in a graph, and ends the process in eager code.
+            is refused.
         reducer: func. Combines an element of each tensor with another one of each.
         name: what the op is called in a graph.
 
@@ -226,7 +258,10 @@ def xla_variadic_reduce(
             combined elements of each tensor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `least(dimensions_to_reduce) >= 0`,
+            `most(dimensions_to_reduce) < rank(input)`, `len(remove(shape(input),
+            dimensions_to_reduce)) == rank(input) - len(dimensions_to_reduce)`.
 
     Example:
         >>> spec = [tf.TensorSpec([])] * 4
@@ -250,6 +285,7 @@ def xla_variadic_reduce(
                 and all_tensors(init_value)
                 or fit_together(None, input, init_value)
             )
+            and _holds(input, dimensions_to_reduce)
         ):
             _result = execute(
                 context[CURRENT],

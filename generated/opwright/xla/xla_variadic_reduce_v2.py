@@ -18,6 +18,10 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
+    removed,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -74,6 +78,11 @@ class XlaVariadicReduceV2(Op):
     """
 
     OP_NAME = "XlaVariadicReduceV2"
+    REQUIRES = (
+        "least(dimensions_to_reduce) >= 0",
+        "most(dimensions_to_reduce) < rank(inputs)",
+        "len(remove(shape(inputs), dimensions_to_reduce)) == rank(inputs) - len(dimensions_to_reduce)",
+    )
     SHAPES = {
         "inputs": "where((*x,), len(x) >= 1)",
         "init_values": "()",
@@ -124,7 +133,10 @@ class XlaVariadicReduceV2(Op):
                 combined elements of each tensor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `least(dimensions_to_reduce) >= 0`,
+                `most(dimensions_to_reduce) < rank(inputs)`, `len(remove(shape(inputs),
+                dimensions_to_reduce)) == rank(inputs) - len(dimensions_to_reduce)`.
 
         Example:
             >>> spec = [tf.TensorSpec([])] * 4
@@ -140,7 +152,11 @@ class XlaVariadicReduceV2(Op):
         op: XlaVariadicReduceV2 = new(XlaVariadicReduceV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(inputs, dimensions_to_reduce)
+            ):
                 op.outputs = execute(
                     context[CURRENT],
                     "XlaVariadicReduceV2",
@@ -161,6 +177,25 @@ class XlaVariadicReduceV2(Op):
             {"dimensions_to_reduce": dimensions_to_reduce, "reducer": reducer},
             fast_path_error,
         )
+
+
+def _holds(inputs: object, dimensions_to_reduce: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(dimensions_to_reduce) >= 0
+            and all(
+                max(dimensions_to_reduce) < rank_of(_inputs)
+                for _inputs in tensors_of(inputs)
+            )
+            and all(
+                len(removed(sizes_of(_inputs), dimensions_to_reduce))
+                == rank_of(_inputs) - len(dimensions_to_reduce)
+                for _inputs in tensors_of(inputs)
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -200,7 +235,10 @@ def xla_variadic_reduce_v2(
             elements of each tensor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `least(dimensions_to_reduce) >= 0`,
+            `most(dimensions_to_reduce) < rank(inputs)`, `len(remove(shape(inputs),
+            dimensions_to_reduce)) == rank(inputs) - len(dimensions_to_reduce)`.
 
     Example:
         >>> spec = [tf.TensorSpec([])] * 4
@@ -216,7 +254,7 @@ def xla_variadic_reduce_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(inputs, dimensions_to_reduce):
             _result = execute(
                 context[CURRENT],
                 "XlaVariadicReduceV2",

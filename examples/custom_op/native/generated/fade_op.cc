@@ -9,7 +9,7 @@ REGISTER_OP("Fade")
     .Attr("T: {float, double}")
     .Attr("length: int >= 1 = 2")
     .Attr("both: bool = false")
-    .Doc("Fades signals in, and out on request.\012\012signal: Samples of each channel.\012gains: What the samples of each channel are multiplied with.\012faded: The signal after both.\012length: How many samples a fade takes.\012both: Whether the signal fades out at its end, too.")
+    .Doc("Fades signals in, and out on request.\012\012signal: Samples of each channel.\012gains: What the samples of each channel are multiplied with.\012faded: The signal, faded and multiplied by `gains`.\012length: How many samples a fade takes.\012both: Whether the signal fades out at its end, too.")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       FadeAttrs attrs;
       TF_RETURN_IF_ERROR(attrs.Read(c));

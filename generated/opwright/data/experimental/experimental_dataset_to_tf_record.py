@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    is_single,
     new,
 )
 from typing_extensions import Never
@@ -46,9 +47,12 @@ class ExperimentalDatasetToTFRecord(Op):
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
@@ -64,6 +68,7 @@ class ExperimentalDatasetToTFRecord(Op):
     """
 
     OP_NAME = "ExperimentalDatasetToTFRecord"
+    REQUIRES = ("single(input_dataset)",)
     SHAPES = {
         "input_dataset": "()",
         "filename": "()",
@@ -88,9 +93,12 @@ class ExperimentalDatasetToTFRecord(Op):
         """Writes the elements of a data set to a file of TFRecords.
 
         Elements must be single strings, scalars, and each becomes a record. Elements of
-        other dtypes or of several components are refused; a tensor of several strings
-        is not, and ends the process. A file of that name is overwritten. The whole data
-        set is read while the op runs. TFRecordDatasetV2 reads the file.
+        other dtypes or of several components are refused, and so are tensors of several
+        strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+        does, is not refused: an element of several strings ends the process then.
+
+        A file of that name is overwritten. The whole data set is read while the op
+        runs. TFRecordDatasetV2 reads the file.
 
         This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for
         graphs of that time; new programs use DatasetToTFRecord, which runs the same
@@ -108,7 +116,7 @@ class ExperimentalDatasetToTFRecord(Op):
                 "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `single(input_dataset)`.
 
         Example:
             >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -122,7 +130,7 @@ class ExperimentalDatasetToTFRecord(Op):
         op: ExperimentalDatasetToTFRecord = new(ExperimentalDatasetToTFRecord)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input_dataset):
                 execute(
                     context[CURRENT],
                     "ExperimentalDatasetToTFRecord",
@@ -139,6 +147,14 @@ class ExperimentalDatasetToTFRecord(Op):
         )
 
 
+def _holds(input_dataset: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_single(input_dataset)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def experimental_dataset_to_tf_record(
     input_dataset: TensorOperand[TVariant],
@@ -151,9 +167,12 @@ def experimental_dataset_to_tf_record(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused; a tensor of several strings is
-    not, and ends the process. A file of that name is overwritten. The whole data set is
-    read while the op runs. TFRecordDatasetV2 reads the file.
+    other dtypes or of several components are refused, and so are tensors of several
+    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
+    does, is not refused: an element of several strings ends the process then.
+
+    A file of that name is overwritten. The whole data set is read while the op runs.
+    TFRecordDatasetV2 reads the file.
 
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
@@ -171,7 +190,7 @@ def experimental_dataset_to_tf_record(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `single(input_dataset)`.
 
     Example:
         >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -185,7 +204,7 @@ def experimental_dataset_to_tf_record(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input_dataset):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalDatasetToTFRecord",

@@ -60,7 +60,7 @@ class Fade(TensorOp[T]):
     `T`: float32 or float64.
 
     Attributes:
-        faded: `T`, `channels samples`. The signal after both.
+        faded: `T`, `channels samples`. The signal, faded and multiplied by `gains`.
     """
 
     OP_NAME = "Fade"
@@ -140,7 +140,7 @@ class Fade(TensorOp[T]):
                 both: bool. Default False. Whether the signal fades out at its end, too.
 
         Returns:
-            faded: `T`, `channels samples`. The signal after both.
+            faded: `T`, `channels samples`. The signal, faded and multiplied by `gains`.
 
         Raises:
             OpError: the op refuses an argument.
@@ -204,7 +204,7 @@ def fade(
         name: what the op is called in a graph.
 
     Returns:
-        faded: `T`, `channels samples`. The signal after both.
+        faded: `T`, `channels samples`. The signal, faded and multiplied by `gains`.
 
     Raises:
         OpError: the op refuses an argument.
