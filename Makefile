@@ -243,7 +243,7 @@ $(VENV)/.tpu: $(VENV)/.ready
 test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 	$(PYTEST) tests/tpu
 
-tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/how-to/tpu.md.
+tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/reference/tpu_check.md.
 	$(BIN)/python examples/tpu_check.py --write
 
 tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, and renew the table.

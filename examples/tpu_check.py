@@ -1,7 +1,7 @@
 """Compiles a few programs for TPUs on this machine and prints what comes of it.
 
 python examples/tpu_check.py            print the tables
-python examples/tpu_check.py --write    and put them into docs/how-to/tpu.md
+python examples/tpu_check.py --write    and put them into docs/reference/tpu_check.md
 
 The CudnnRNN ops compile with the native library, which `make native` builds.
 """
@@ -25,7 +25,7 @@ from opwright.linalg import mat_mul
 from opwright.nn import CudnnRNNV3, cudnn_rnn_params_size, cudnn_rnn_v3, relu
 from opwright_runtime.tpu_check.tables import count, size
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "tpu.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tpu_check.md"
 BEGIN, END = "<!-- begin table -->\n", "<!-- end table -->\n"
 RNN_BEGIN, RNN_END = "<!-- begin rnn table -->\n", "<!-- end rnn table -->\n"
 
@@ -247,7 +247,7 @@ def rnn_table(console: Console) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="renew docs/how-to/tpu.md")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name}")
     options = parser.parse_args()
     for begin, end, make in ((BEGIN, END, table), (RNN_BEGIN, RNN_END, rnn_table)):
         fresh = make(Console(stderr=True))

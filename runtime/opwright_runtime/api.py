@@ -80,7 +80,7 @@ if TYPE_CHECKING:
         params_to_torch,
     )
     from opwright_runtime.search import for_tf, search
-    from opwright_runtime.tpu_check import check_tpu
+    from opwright_runtime.tpu_check import TpuCheckError, check_tpu
 
 __all__ = [
     "OpAttrError",
@@ -142,6 +142,7 @@ __all__ = [
     "TUint64",
     "TUnsigned",
     "TVariant",
+    "TpuCheckError",
     "check_tpu",
     "checked",
     "for_tf",
@@ -159,6 +160,7 @@ lazy_names(
     __name__,
     {
         "PackedParams": "opwright_runtime.rnn",
+        "TpuCheckError": "opwright_runtime.tpu_check",
         "check_tpu": "opwright_runtime.tpu_check",
         "for_tf": "opwright_runtime.search",
         "load_checked": "opwright_runtime.checked_models",

@@ -35,8 +35,9 @@ WEIGHTS = {
 
 #: The public names of `opwright` besides its packages of ops.
 OPWRIGHT = {
-    "Operand", "Output", "Scope", "check_tpu", "checked", "for_tf", "load_checked",
-    "op_class", "op_names", "search", "typed", *ERRORS, *DTYPES, *WEIGHTS,
+    "Operand", "Output", "Scope", "TpuCheckError", "check_tpu", "checked", "for_tf",
+    "load_checked", "op_class", "op_names", "search", "typed",
+    *ERRORS, *DTYPES, *WEIGHTS,
 }
 #: Those of `opwright.tpu` besides its ops.
 TPU = {

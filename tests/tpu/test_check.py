@@ -14,12 +14,13 @@ import tensorflow as tf
 from opwright import check_tpu
 from opwright_runtime.tpu_check import (
     Compilation,
+    OpenShapeError,
     Report,
     TpuCheckError,
     compiler,
     lowering,
 )
-from tpu.support.programs import dense, spell
+from tpu.support.programs import dense, flipped, spell
 
 FLOAT = tf.TensorSpec([8, 4], tf.float32)
 ONE = ("v5e",)
@@ -59,6 +60,9 @@ def test_report_str_and_as_dict_hold_the_numbers(product: Report) -> None:
     assert "33.6 M" in text and "640 KiB" in text
     assert max(map(len, text.splitlines())) <= 100
     found = json.loads(json.dumps(product.as_dict()))
+    assert found["chips"] == ["v5e", "v5p", "v6e"]
+    assert found["path"] is None and found["signature"] is None
+    assert found["versions"]["libtpu"] == compiler.libtpu_version()
     assert found["compiles"] and found["blockers"] == []
     assert found["arguments"][1] == {
         "name": "w",
@@ -189,8 +193,46 @@ def test_check_tpu_program_larger_than_hbm_does_not_compile() -> None:
 
 
 def test_check_tpu_dynamic_shape_is_refused() -> None:
-    with pytest.raises(TpuCheckError, match=r"argument 'w' has shape \(None, 4\)"):
+    message = (
+        r"argument 'w' has shape \(None, 4\).*: give tf\.TensorSpec\(\[8, 4\], tf\."
+    )
+    with pytest.raises(TpuCheckError, match=message):
         check_tpu(dense, FLOAT, tf.TensorSpec([None, 4]))
+
+
+def test_check_tpu_variable_of_open_shape_says_to_fix_it() -> None:
+    variable = tf.Variable(tf.ones([4]), shape=[None], name="rows")
+    message = r"variable 'rows:0' has shape \(None,\).*: create it with a fixed shape"
+    with pytest.raises(TpuCheckError, match=message):
+        check_tpu(lambda: variable + 1.0, chips=ONE)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "arguments"),
+    [
+        ({"x": (None, 16)}, "x=[8, 16]"),
+        ({"left": (None, 4), "right": (2, None)}, "left=[8, 4], right=[2, 8]"),
+        ({"x": None}, "x=[...]"),
+        ({"a/b": (None,), "c": (None,)}, "**{'a/b': [8], 'c': [8]}"),
+    ],
+)
+def test_open_shape_error_gives_the_arguments_to_write(
+    shapes: dict[str, tuple[int | None, ...] | None], arguments: str
+) -> None:
+    assert str(OpenShapeError(shapes)).endswith(f"takes fixed shapes: give {arguments}")
+
+
+@pytest.mark.parametrize("given", [(), ([None, 8, 8, 3],)])
+def test_check_tpu_model_of_open_shape_gives_the_argument_to_write(given: Any) -> None:
+    with pytest.raises(OpenShapeError, match=r"give images=\[8, 8, 8, 3\]$"):
+        check_tpu(flipped, *given, chips=ONE)
+
+
+def test_check_tpu_sizes_that_inputs_limit_compile() -> None:
+    def positive(x: tf.Tensor) -> Any:
+        return tf.boolean_mask(x, x > 0), tf.where(x)
+
+    assert check_tpu(positive, tf.TensorSpec([8]), chips=ONE).compiles
 
 
 def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import keras
@@ -50,6 +51,8 @@ def test_tpu_check_command_saved_model_compiles(saved: str) -> None:
     kinds = [(each["name"], each["kind"]) for each in report["arguments"]]
     assert kinds == [("x", "argument"), ("w", "variable")]
     assert report["compilations"][0]["flops"] > 0
+    assert (report["path"], report["signature"]) == (saved, "score")
+    assert report["training"] is None and not report["refused"]
 
 
 def test_tpu_check_command_help_lists_the_programs(
@@ -67,8 +70,22 @@ def test_tpu_check_command_unsupported_op_returns_1(
 ) -> None:
     assert cli.main([saved, "--signature", "text"]) == 1
     out = capsys.readouterr().out
-    assert "text does not compile for TPU" in out
+    assert "text does not compile for any TPU" in out
     assert "AsString" in out
+
+
+def test_tpu_check_command_unsupported_op_with_json_has_the_requested_chips(
+    saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chips = ["--chip", "v6e", "--chip", "v4"]
+    assert cli.main([saved, "--signature", "text", *chips, "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["chips"] == ["v6e", "v4"] and report["compilations"] == []
+    assert report["refused"] and not report["compiles"]
+    assert report["versions"] == {
+        "tensorflow": tf.__version__,
+        "libtpu": version("libtpu"),
+    }
 
 
 def test_tpu_check_command_unnamed_input_is_that_of_the_only_one(

@@ -1,4 +1,4 @@
-"""docs/how-to/tpu.md: its code prints the report, its table matches compilation."""
+"""The pages of the TPU check: their code runs, and their tables match compilation."""
 
 from __future__ import annotations
 
@@ -12,28 +12,96 @@ import pytest
 from rich.console import Console
 
 from opwright_runtime import native
+from opwright_runtime.tpu_check import DEFAULT_TIMEOUT, Compilation, Report
+from opwright_runtime.tpu_check.findings import Argument, Blocker
+from support import pages
 from support.places import ROOT
 
-PAGE = (ROOT / "docs" / "how-to" / "tpu.md").read_text("utf-8")
+HOW_TO = ROOT / "docs" / "how-to" / "tpu.md"
+PAGE = HOW_TO.read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "reference" / "tpu_check.md").read_text("utf-8")
 
 # Sizes and estimates are those of one version of libtpu.
-SAME_VERSION = f"libtpu {version('libtpu')}." in PAGE
+SAME_VERSION = f"libtpu {version('libtpu')}." in REFERENCE
 
 SCRIPT = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
 
 
 def test_tpu_page_example_prints_the_shown_report() -> None:
-    code, script = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    shown, _ = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/how-to/tpu.md", "exec"), names)
-
-    printed = str(names["report"])
+    shown, *_ = texts()
+    printed = str(run(0)["report"])
     if not SAME_VERSION:
         shown, printed = shown.partition("chip")[0], printed.partition("chip")[0]
     assert _untimed(printed) == _untimed(shown)
-    exec(compile(script, "docs/how-to/tpu.md", "exec"), names)
-    assert [each.chip for each in names["report"].compilations] == ["v5e"]
+
+
+def test_tpu_page_script_compiles_for_its_chip() -> None:
+    assert [each.chip for each in run(1)["report"].compilations] == ["v5e"]
+
+
+def test_tpu_page_model_is_inference_and_training() -> None:
+    assert run(2)["training"].training is True
+
+
+def test_tpu_page_op_example_prints_the_shown_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, shown, _ = texts()
+    run(3)
+    printed = capsys.readouterr().out
+    if not SAME_VERSION:
+        shown, printed = (text.partition("\n")[2] for text in (shown, printed))
+    assert printed.strip() == shown
+    assert len(pages.programs(HOW_TO)) == 4
+
+
+def test_tpu_page_blocked_report_is_the_shown_one() -> None:
+    *_, shown = texts()
+    blockers = [
+        Blocker(op, op, "XLA has no kernel for it", "model.py:12")
+        for op in ("AsString", "StringLength")
+    ]
+    argument = Argument("x", "argument", "float32", (8, 4), 128)
+    assert str(Report("spell", (argument,), tuple(blockers))) == shown
+
+
+def test_tpu_page_timeout_is_the_default() -> None:
+    assert f"to {DEFAULT_TIMEOUT:g} seconds by default" in PAGE
+
+
+def test_tpu_reference_page_lists_every_field() -> None:
+    report = Report(
+        "f",
+        (Argument("x", "argument", "float32", (), 4),),
+        (Blocker("", "", ""),),
+        (Compilation("v5e", 1.0),),
+    ).as_dict()
+    parts = ("arguments", "blockers", "compilations")
+    fields = {"": set(report)} | {part: set(report[part][0]) for part in parts}
+    sections = REFERENCE.partition("## Examples")[0].split("| field of ")[1:]
+    listed = [
+        {
+            name
+            for line in section.splitlines()[2:]
+            if line.startswith("|")
+            for name in re.findall(r"`(\w+)`", line.split("|")[1])
+        }
+        for section in sections
+    ]
+    assert listed == [*fields.values()]
+
+
+def texts() -> list[str]:
+    """The text blocks of the page."""
+    return re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+def run(number: int) -> dict[str, Any]:
+    """The names of a program of the page, after a run."""
+    names: dict[str, Any] = {}
+    code = pages.programs(HOW_TO)[number]
+    exec(compile(code, "docs/how-to/tpu.md", "exec"), names)
+    return names
 
 
 def _untimed(text: str) -> str:
@@ -42,7 +110,7 @@ def _untimed(text: str) -> str:
 
 def shown(begin: str, end: str) -> list[str]:
     """The rows of a table of the page, without its header and the line below."""
-    lines = PAGE.partition(begin)[2].partition(end)[0].splitlines()
+    lines = REFERENCE.partition(begin)[2].partition(end)[0].splitlines()
     return [line for line in lines if line.startswith("| ")][2:]
 
 

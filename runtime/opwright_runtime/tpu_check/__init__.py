@@ -62,18 +62,22 @@ def check_tpu(
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
             objects. Only their shapes and dtypes matter, and the values of plain Python
             arguments. For a model with one input, its shape or `tf.TensorSpec`.
+            Keras models and layers are called with `training=False`.
         chips: the TPUs for which to compile: keys of `CHIPS`, or one of them.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
         timeout: how many seconds libtpu may take for each chip.
         notify: called before each step with a short text.
         **kwargs: example arguments like `args`, by name. For a model, a shape or
-            `tf.TensorSpec` for each input whose shape is not fixed.
+            `tf.TensorSpec` for each input whose shape is not fixed. With
+            `training=True`, a Keras model runs as in training.
 
     Raises:
         TpuCheckError: there is nothing to compile: libtpu is not installed, a chip or
             signature is unknown, a shape is not fixed.
     """
+    import tensorflow as tf
+
     from opwright_runtime.tpu_check import compiler, lowering
 
     chips = (chips,) if isinstance(chips, str) else tuple(chips)
@@ -82,13 +86,21 @@ def check_tpu(
     traced = _trace(program, args, signature, kwargs, say)
     say("lowering to XLA")
     lowered = lowering.lower(traced)
-    if not isinstance(lowered, bytes):
-        return Report(traced.name, traced.arguments, blockers=lowered)
-    compilations = compiler.compile_each(lowered, chips, timeout, say)
-    ops = lowering.op_types(traced)
-    return Report(
+    report = Report(
         traced.name,
         traced.arguments,
+        chips=chips,
+        path=os.fspath(program) if isinstance(program, (str, os.PathLike)) else None,
+        signature=traced.signature,
+        training=traced.training,
+        versions={"tensorflow": tf.__version__, "libtpu": compiler.libtpu_version()},
+    )
+    if not isinstance(lowered, bytes):
+        return replace(report, blockers=lowered)
+    compilations = compiler.compile_each(lowered, chips, timeout, say)
+    ops = lowering.op_types(traced)
+    return replace(
+        report,
         compilations=tuple(_describe_failure(one, ops) for one in compilations),
     )
 
@@ -113,12 +125,13 @@ def _trace(
         return lowering.from_keras_file(path, args, kwargs)
     say("tracing")
     declared = inputs.of_keras_model(program)
+    mode, others = inputs.call_mode(program, args, kwargs)
     # Structures of inputs, and other arguments of a call, are passed on as they are.
-    if declared is None or len(args) > 1 or (args and (kwargs or len(declared) > 1)):
+    if declared is None or len(args) > 1 or (args and (others or len(declared) > 1)):
         return lowering.from_function(program, args, kwargs)
     name = str(getattr(program, "name", "the model"))
-    specs = inputs.fixed(name, declared, args, kwargs)
-    return lowering.from_keras_model(program, specs)
+    specs = inputs.fixed(name, declared, args, others)
+    return lowering.from_keras_model(program, specs, mode)
 
 
 def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilation:

@@ -74,9 +74,6 @@ DTYPES = (
     "string",
 )
 
-#: Of an open dimension, in the option that an error proposes.
-_EXAMPLE_SIZE = 8
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks one program; returns the exit status.
@@ -194,15 +191,10 @@ def _input(text: str) -> _Input:
 
 def _options(error: OpenShapeError) -> str:
     """The options that would fix the shapes, with a size for each open dimension."""
-    found = []
-    for name, shape in error.shapes.items():
-        sizes = (
-            ("DIMS",)
-            if shape is None
-            else (_EXAMPLE_SIZE if s is None else s for s in shape)
-        )
-        found.append(f"--input {name}={','.join(map(str, sizes))}")
-    return " ".join(found)
+    return " ".join(
+        f"--input {name}={sizes.replace(' ', '') or 'DIMS'}"
+        for name, sizes in error.examples.items()
+    )
 
 
 def _check(options: argparse.Namespace, progress: Console) -> Report:

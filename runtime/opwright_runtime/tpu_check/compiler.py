@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def require(chips: Sequence[str]) -> None:
             f"needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
             f" not installed; {how_to_install('tpu')} (Linux on x86-64)"
         )
+
+
+def libtpu_version() -> str:
+    try:
+        return version("libtpu")
+    except PackageNotFoundError:  # A nightly build is a package of another name.
+        return "unknown"
 
 
 def compile_each(

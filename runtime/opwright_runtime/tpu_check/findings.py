@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+#: Of an open dimension, in the shape that an error proposes.
+_EXAMPLE_SIZE = 8
 
 
 class TpuCheckError(ValueError):
@@ -31,9 +34,7 @@ class OpenShapeError(TpuCheckError):
 
     def __init__(self, shapes: Mapping[str, tuple[int | None, ...] | None]) -> None:
         self.shapes = shapes
-        super().__init__(
-            f"{self.reason}: give an example or a tf.TensorSpec with every dimension"
-        )
+        super().__init__(f"{self.reason}: give {self._arguments()}")
 
     @property
     def reason(self) -> str:
@@ -42,6 +43,27 @@ class OpenShapeError(TpuCheckError):
             for name, shape in self.shapes.items()
         )
         return f"{shapes}, and a TPU program takes fixed shapes"
+
+    @property
+    def examples(self) -> Mapping[str, str]:
+        """Sizes that would fix each shape, like "8, 128"; "" if the rank is unknown."""
+        return {
+            name: ", ".join(map(str, example_sizes(shape or ())))
+            for name, shape in self.shapes.items()
+        }
+
+    def _arguments(self) -> str:
+        """The arguments of `check_tpu` that would fix the shapes."""
+        shapes = {name: f"[{sizes or '...'}]" for name, sizes in self.examples.items()}
+        if all(name.isidentifier() for name in shapes):
+            return ", ".join(f"{name}={shape}" for name, shape in shapes.items())
+        named = ", ".join(f"{name!r}: {shape}" for name, shape in shapes.items())
+        return f"**{{{named}}}"
+
+
+def example_sizes(shape: Sequence[int | None]) -> list[int]:
+    """A shape with an example of each open dimension."""
+    return [_EXAMPLE_SIZE if size is None else size for size in shape]
 
 
 class MissingInputError(TpuCheckError):
@@ -87,12 +109,14 @@ class Argument:
     """An argument of the compiled program.
 
     Attributes:
-        name: the name of the function's parameter, or of the variable.
+        name: the name of the function's parameter, or of the variable. TensorFlow calls
+            a variable without a name "Variable".
         kind: "argument" if the caller passes it. A "variable" or a "captured" tensor is
             one that the function refers to; both become arguments of the program.
         dtype: its TensorFlow name.
         shape: its shape in the compiled program.
-        bytes: its size, without the padding of the TPU's layout.
+        bytes: its size, without the padding of the TPU's layout, which the sizes in
+            `Compilation` include.
     """
 
     name: str
@@ -110,7 +134,8 @@ class Blocker:
     """A part of a program that XLA cannot compile.
 
     Attributes:
-        op: type of the op (OP_NAME), or kind of the argument; "" if XLA does not say.
+        op: type of the op (OP_NAME); "argument", "variable" or "captured" if XLA has no
+            values of an argument's dtype; "" if XLA does not say.
         name: name of the op in the graph, or of the argument.
         reason: why XLA cannot compile it.
         where: file and line of the user's code that created the op, if they are known.
@@ -126,15 +151,18 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Compilation:
-    """The result of compiling a program for one chip; sizes are in bytes.
+    """The result of compiling a program for one chip.
+
+    Sizes are in bytes, as libtpu counts them for the TPU's layout. This layout pads
+    tensors, so the sizes of small ones exceed those of their values.
 
     Attributes:
         chip: one of `CHIPS`.
-        seconds: duration of the compilation.
+        seconds: duration of the compilation, or until libtpu was stopped.
         error: libtpu's error; None if it compiles.
         timed_out: whether libtpu was stopped at the timeout. Then it is not known
             whether the program compiles.
-        argument_bytes: size of the arguments, including variables, in the TPU's layout.
+        argument_bytes: size of the arguments, including variables.
         output_bytes: size of the outputs, including new values of variables.
         alias_bytes: size of the outputs that overwrite arguments: variables that are
             updated in place.
@@ -170,6 +198,11 @@ class Findings:
     arguments: tuple[Argument, ...]
     blockers: tuple[Blocker, ...] = ()
     compilations: tuple[Compilation, ...] = ()
+    chips: tuple[str, ...] = ()
+    path: str | None = None
+    signature: str | None = None
+    training: bool | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def compiles(self) -> bool:
@@ -190,6 +223,7 @@ class Findings:
         ]
         return {
             "compiles": self.compiles,
+            "refused": self.refused,
             **asdict(self),
             "compilations": compilations,
         }

@@ -82,6 +82,49 @@ def of_keras_model(program: Any) -> Inputs | None:
     } or None
 
 
+def call_mode(
+    program: Any, args: tuple[Any, ...], given: Mapping[str, Any]
+) -> tuple[dict[str, bool], dict[str, Any]]:
+    """The argument `training` for the call of a Keras layer, and the named arguments.
+
+    It is False by default. Without the argument, a layer like RandomFlip runs as in
+    training, and makes the layers in the same model do so.
+    """
+    others = dict(given)
+    if not _takes_training(program) or _has_training(program, args):
+        return {}, others
+    training = others.pop("training", False)
+    if not isinstance(training, bool):
+        raise TpuCheckError(f"training must be True or False, not {training!r}")
+    return {"training": training}, others
+
+
+def _takes_training(program: Any) -> bool:
+    if "training" in (of_keras_model(program) or ()):  # The name of an input.
+        return False
+    # Every layer of Keras 3 accepts it, and passes it on to the layers that it calls.
+    if _is_layer(program, "keras"):
+        return True
+    return _is_layer(program, "tf_keras") and (
+        "training" in inspect.signature(program.call).parameters
+    )
+
+
+def _has_training(layer: Any, args: tuple[Any, ...]) -> bool:
+    """Whether `training` is among the arguments without a name."""
+    try:
+        given = inspect.signature(layer.call).bind_partial(*args).arguments
+    except TypeError:  # `check_call` says what is wrong.
+        return False
+    return "training" in given
+
+
+def _is_layer(program: Any, package: str) -> bool:
+    """Whether it is a layer of a version of Keras; models are layers, too."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(program, module.layers.Layer)
+
+
 def fixed(
     program: str, inputs: Inputs, args: Sequence[Any], given: Mapping[str, Any]
 ) -> dict[str, tf.TensorSpec]:

@@ -6,7 +6,7 @@ import linecache
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,12 @@ import tensorflow as tf
 from opwright_runtime._internals import compiler_ir, function_types
 from opwright_runtime.kernels import kernels
 from opwright_runtime.tpu_check import inputs
-from opwright_runtime.tpu_check.findings import Argument, Blocker, TpuCheckError
+from opwright_runtime.tpu_check.findings import (
+    Argument,
+    Blocker,
+    TpuCheckError,
+    example_sizes,
+)
 
 # Dtypes that XLA does not have.
 _FOREIGN = (tf.string, tf.variant, tf.resource)
@@ -38,6 +43,8 @@ class Traced:
         specs: shape and dtype of each argument that the caller passes, in a flat list.
         arguments: these arguments and the captures, in the order of the program.
         has_sources: whether the graph has the line of code that created each op.
+        signature: the name of the SavedModel's signature, if it is one.
+        training: the argument `training` in the call of a Keras model.
     """
 
     name: str
@@ -45,6 +52,8 @@ class Traced:
     specs: tuple[tf.TensorSpec, ...]
     arguments: tuple[Argument, ...]
     has_sources: bool
+    signature: str | None = None
+    training: bool | None = None
 
 
 def from_function(
@@ -52,8 +61,10 @@ def from_function(
 ) -> Traced:
     """Traces a function for example arguments."""
     name = _name_of(function)
+    mode, kwargs = inputs.call_mode(function, args, kwargs)
     inputs.check_call(name, function, args, kwargs)
     inputs.check_examples(name, args, kwargs)
+    function = partial(function, **mode) if mode else function
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
     try:
@@ -71,25 +82,32 @@ def from_function(
         hint = inputs.shape_hint([*args, *kwargs.values()])
         text = f"{name} cannot be traced: {error}"
         raise TpuCheckError(f"{text}\n{hint}" if hint else text) from error
-    return _traced(name, concrete, tuple(exact.flat_inputs), has_sources=True)
+    specs = tuple(exact.flat_inputs)
+    traced = _traced(name, concrete, specs, has_sources=True)
+    return replace(traced, training=mode.get("training"))
 
 
 def from_keras_model(
-    model: Any, specs: Mapping[str, tf.TensorSpec], *, has_sources: bool = True
+    model: Any,
+    specs: Mapping[str, tf.TensorSpec],
+    mode: Mapping[str, bool],
+    *,
+    has_sources: bool = True,
 ) -> Traced:
     """Traces a Keras model for shapes of its inputs, by their names."""
     name = _name_of(model)
 
     def call(*given: tf.Tensor) -> Any:
         structure = model.inputs[0] if len(given) == 1 else model.input
-        return model(tf.nest.pack_sequence_as(structure, given))
+        return model(tf.nest.pack_sequence_as(structure, given), **mode)
 
     flat = tuple(specs.values())
     try:
         concrete = tf.function(call).get_concrete_function(*flat)
     except Exception as error:
         raise TpuCheckError(f"{name} cannot be traced: {error}") from error
-    return _traced(name, concrete, flat, has_sources=has_sources)
+    traced = _traced(name, concrete, flat, has_sources=has_sources)
+    return replace(traced, training=mode.get("training"))
 
 
 def from_keras_file(
@@ -108,8 +126,9 @@ def from_keras_file(
             f"{path}: the model does not know its inputs; write it after its first"
             " call, or check a function that calls it"
         )
+    mode, given = inputs.call_mode(model, args, given)
     specs = inputs.fixed(_name_of(model), declared, args, given)
-    return from_keras_model(model, specs, has_sources=False)
+    return from_keras_model(model, specs, mode, has_sources=False)
 
 
 def from_saved_model(
@@ -138,7 +157,7 @@ def from_saved_model(
     traced = _traced(name, concrete, tuple(specs.values()), has_sources=False)
     # The variables of the function exist only as long as the model object.
     concrete._opwright_model = model
-    return traced
+    return replace(traced, signature=name)
 
 
 def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
@@ -218,11 +237,18 @@ def _argument(name: str, kind: Any, spec: Any) -> Argument:
     if not spec.shape.is_fully_defined():
         raise TpuCheckError(
             f"{kind} {name!r} has shape {_shape(spec.shape)}, and a TPU program takes"
-            " fixed shapes: give an example or a tf.TensorSpec with every dimension"
+            f" fixed shapes: {_remedy(kind, spec)}"
         )
     shape = tuple(spec.shape.as_list())
     size = 0 if spec.dtype in _FOREIGN else spec.dtype.size * spec.shape.num_elements()
     return Argument(name.partition(":")[0], kind, spec.dtype.name, shape, size)
+
+
+def _remedy(kind: str, spec: Any) -> str:
+    if kind != "argument":
+        return "create it with a fixed shape"
+    sizes = "..." if spec.shape.rank is None else example_sizes(spec.shape.as_list())
+    return f"give tf.TensorSpec({sizes}, tf.{spec.dtype.name})"
 
 
 def _shape(shape: tf.TensorShape) -> str:

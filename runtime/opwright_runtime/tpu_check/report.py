@@ -19,7 +19,14 @@ class Report(Findings):
         refused: whether XLA or libtpu refuses it for a chip. After a timeout, both this
             and `compiles` may be False.
         blockers: the parts that XLA cannot compile for any chip.
-        compilations: one for each chip, if there are no blockers.
+        compilations: one for each chip. Blockers hold for every TPU, so there are none
+            if there are blockers.
+        chips: the requested chips.
+        path: the path of the model, if one was given.
+        signature: the name of the SavedModel's signature; None for other programs.
+        training: the value of `training` in the call of a Keras model or layer. None
+            for other programs, and if the call has no such argument.
+        versions: those of TensorFlow and libtpu, by the name of the package.
     """
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
 def _verdict(report: Findings) -> tuple[str, str]:
     """The headline after the program's name, and its style."""
     if report.blockers:
-        return "does not compile for TPU", "red"
+        return "does not compile for any TPU", "red"
     rows = report.compilations
     late = [each.chip for each in rows if each.timed_out]
     compiled = [each.chip for each in rows if each.compiles]

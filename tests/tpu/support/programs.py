@@ -18,3 +18,13 @@ def spell(x: tf.Tensor) -> tf.Tensor:
 small = keras.Sequential(
     [keras.Input([4], name="x"), keras.layers.Dense(3)], name="small"
 )
+
+#: In training, it updates the state of a seed and the statistics of batches.
+flipped = keras.Sequential(
+    [
+        keras.Input([8, 8, 3], name="images"),
+        keras.layers.RandomFlip(),
+        keras.layers.BatchNormalization(),
+    ],
+    name="flipped",
+)

@@ -1,0 +1,142 @@
+"""Keras models in the TPU check: as inference by default, and as training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from opwright import TpuCheckError, check_tpu
+from opwright_runtime.tpu_check import Report, cli, lowering
+from tpu.support.programs import flipped
+
+IMAGES = [2, 8, 8, 3]
+SPEC = tf.TensorSpec(IMAGES)
+
+
+class Unbuilt(keras.Model):
+    """A model without declared inputs, whose call has no argument `training`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flip = keras.layers.RandomFlip()
+        self.norm = keras.layers.BatchNormalization()
+
+    def call(self, images: Any) -> Any:
+        return self.norm(self.flip(images))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keras") / "flipped.keras"
+    flipped.save(path)
+    return path
+
+
+def updated(report: Report) -> int | None:
+    """The size of the variables that the program assigns."""
+    assert report.compiles
+    (compilation,) = report.compilations
+    return compilation.alias_bytes
+
+
+def ops(program: Any, *args: Any, **kwargs: Any) -> tuple[str, ...]:
+    return lowering.op_types(lowering.from_function(program, args, kwargs))
+
+
+def test_check_tpu_keras_model_is_inference(file: Path) -> None:
+    for model in (flipped, file):
+        report = check_tpu(model, IMAGES, chips="v5e")
+        assert updated(report) == 0 and report.training is False
+        assert "seed_generator" not in str(report)
+
+
+def test_check_tpu_keras_model_in_training_updates_its_variables(file: Path) -> None:
+    for model in (flipped, file):
+        report = check_tpu(model, IMAGES, chips="v5e", training=True)
+        assert updated(report) and report.training is True
+
+
+def test_check_tpu_keras_model_with_an_example_by_place_and_name_is_inference() -> None:
+    for report in (
+        check_tpu(flipped, SPEC, chips="v5e"),
+        check_tpu(flipped, chips="v5e", images=IMAGES),
+    ):
+        assert updated(report) == 0
+
+
+def test_check_tpu_keras_model_in_a_training_step_trains() -> None:
+    def step(images: tf.Tensor) -> Any:
+        return flipped(images, training=True)
+
+    report = check_tpu(step, SPEC, chips="v5e")
+    assert updated(report) and report.training is None
+
+
+def test_check_tpu_keras_model_without_declared_inputs_is_inference() -> None:
+    model = Unbuilt()
+    model(tf.ones(IMAGES))
+    report = check_tpu(model, SPEC, chips="v5e")
+    assert updated(report) == 0 and report.training is False
+    assert "AssignVariableOp" not in ops(model, SPEC)
+    assert "AssignVariableOp" in ops(model, SPEC, training=True)
+
+
+def test_check_tpu_keras_layer_is_inference() -> None:
+    layer = keras.layers.RandomFlip()
+    assert "ReverseV2" not in ops(layer, SPEC)
+    assert "ReverseV2" in ops(layer, SPEC, training=True)
+
+
+def test_check_tpu_keras_2_model_is_inference() -> None:
+    layers = tf_keras.layers
+    model = tf_keras.Sequential(
+        [layers.InputLayer(IMAGES[1:]), layers.BatchNormalization()]
+    )
+    assert "AssignVariableOp" not in ops(model, SPEC)
+    assert any("Assign" in op for op in ops(model, SPEC, training=True))
+
+
+def test_check_tpu_keras_2_model_without_training_is_called_without_it() -> None:
+    class Doubled(tf_keras.Model):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return x * 2
+
+    assert "Mul" in ops(Doubled(), SPEC)
+    with pytest.raises(TpuCheckError, match="no input 'training'; there are: x"):
+        check_tpu(Doubled(), SPEC, training=True)
+
+
+def test_check_tpu_keras_2_training_without_its_name_is_passed_on() -> None:
+    layer = tf_keras.layers.Dropout(0.5)
+    assert any("Random" in op for op in ops(layer, SPEC, True))
+    assert not any("Random" in op for op in ops(layer, SPEC))
+
+
+def test_check_tpu_keras_input_named_training_is_an_input() -> None:
+    one = keras.Input([4], name="training")
+    model = keras.Model(one, keras.layers.Dense(3)(one))
+    report = check_tpu(model, chips="v5e", training=[8, 4])
+    assert report.compiles and report.arguments[0].name == "training"
+
+
+def test_check_tpu_keras_training_that_is_no_bool_is_refused() -> None:
+    with pytest.raises(TpuCheckError, match="must be True or False, not 'yes'"):
+        check_tpu(flipped, IMAGES, training="yes")
+
+
+def test_tpu_check_command_keras_model_is_inference(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = Path(__file__).parent / "support" / "programs.py"
+    for program in (str(file), f"{module}:flipped"):
+        arguments = [program, "--input", "2,8,8,3", "--chip", "v5e", "--json"]
+        assert cli.main(arguments) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["training"] is False
+        assert report["compilations"][0]["alias_bytes"] == 0
