@@ -14,14 +14,14 @@ from support.places import ROOT
 #: By page: what it states. A number of the file stands where its name is in braces.
 STATEMENTS = {
     "README.md": [
-        "All {ops:,} public ops",
+        "All {tensorflow_ops:,} public ops",
         "in [{groups} packages]",
         "{embedding_ops_on_cpu} of the {embedding_ops} TPU-embedding ops",
         "for {embedding_ops_on_gpu} of them is experimental",
         "TensorFlow has removed {removed_ops} ops",
     ],
     "CHANGELOG.md": [
-        "the {ops:,} public ops",
+        "the {tensorflow_ops:,} public ops",
         "in {groups} packages",
         "{embedding_optimizers} optimizers are supported",
         "{embedding_ops_on_cpu} of the family's {embedding_ops} ops",
@@ -47,7 +47,8 @@ def test_page_states_numbers_of_facts_file(page: str) -> None:
 
 def test_number_of_ops_stands_in_no_other_file() -> None:
     """A page with it has a row above; a test takes it from `support.facts`."""
-    number = re.compile(r"\b{ops}\b|\b{ops:,}\b|\b{ops:_}\b".format_map(FACTS))
+    counts = [FACTS["ops"], FACTS["tensorflow_ops"]]
+    number = re.compile("|".join(rf"\b(?:{n}|{n:,}|{n:_})\b" for n in counts))
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     stating = [
         path.relative_to(ROOT).as_posix()

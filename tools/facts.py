@@ -17,19 +17,24 @@ sys.path[:0] = [str(ROOT / "codegen")]
 
 from opwright_codegen import load
 from opwright_codegen.left_out import TEST_OPS
-from opwright_codegen.model import Op
+from opwright_codegen.model import Op, version_number
 
 DOCS = ROOT / "docs"
 OUTPUT = DOCS / "facts.json"
 
 
 def facts(ops: Iterable[Op]) -> dict[str, int]:
-    """Each number by its name. `ops` are the tree's."""
+    """Each number by its name. `ops` are the tree's.
+
+    `ops` counts all of them, which have classes. `tensorflow_ops` counts those that the
+    newest TensorFlow has that wheels are for.
+    """
     ops = list(ops)
     family = runpy.run_path(str(DOCS / "embedding_tables.py"))["FAMILY"]
     embeddings = [op for op in ops if family.search(op.name)]
     return {
         "ops": len(ops),
+        "tensorflow_ops": sum(has(newest_version(), op) for op in ops),
         "groups": len({op.group for op in ops}),
         "removed_ops": sum(op.deprecation is not None for op in ops),
         "tensorflow_test_ops": len(TEST_OPS),
@@ -40,6 +45,22 @@ def facts(ops: Iterable[Op]) -> dict[str, int]:
         ),
         "embedding_optimizers": trained_optimizers(),
     }
+
+
+def newest_version() -> str:
+    """The newest TensorFlow that wheels are for, by the Makefile."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (versions,) = re.findall(r"^VERSIONS \?= (.*)$", makefile, re.MULTILINE)
+    return str(versions).split()[-1]
+
+
+def has(version: str, op: Op) -> bool:
+    """Whether a version of TensorFlow has an op."""
+    number = version_number(version)
+    is_new = op.since is not None and version_number(op.since) > number
+    return not is_new and (
+        op.dropped_in is None or version_number(op.dropped_in) > number
+    )
 
 
 def trained_optimizers() -> int:

@@ -239,11 +239,14 @@ def test_dump_of_an_opdef_with_dropped_in_is_the_same_text() -> None:
 HISTORY = {version: str(path) for version, path in registries.kept(OPDEFS).items()}
 
 
-def test_kept_registries_are_those_of_the_versions_that_wheels_are_for() -> None:
+def test_kept_registries_begin_with_the_versions_that_wheels_are_for() -> None:
+    """A version whose release is not out yet can follow them."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     versions = re.search(r"^VERSIONS \?= (.*)$", makefile, re.MULTILINE)
     assert versions is not None
-    assert [*HISTORY] == versions[1].split()
+    supported = versions[1].split()
+    assert [*HISTORY][: len(supported)] == supported
+    assert len(HISTORY) <= len(supported) + 1
 
 
 @pytest.mark.parametrize("first", range(len(HISTORY)))

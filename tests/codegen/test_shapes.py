@@ -10,7 +10,7 @@ import pytest
 from opwright_codegen import load, shapes
 from opwright_codegen.model import Op
 from opwright_notation.evaluation import values_used
-from support.grouped import check_each, every_op_by_group
+from support.grouped import check_each, every_opdef_by_group
 from support.places import OPDEFS
 
 OPDEF = """
@@ -116,7 +116,7 @@ def test_read_input_named_in_own_shape_is_no_value() -> None:
     assert found.values == frozenset() and set(found.symbols) == {"size"}
 
 
-@every_op_by_group()
+@every_opdef_by_group()
 def test_values_used_of_every_op_equals_read(names: list[str]) -> None:
     def check(name: str) -> None:
         (path,) = OPDEFS.glob(f"*/{name}.yaml")

@@ -19,6 +19,7 @@ from docs_site.support.built import built
 from opwright_codegen import naming
 from opwright_runtime import api
 from support.facts import FACTS
+from support.opdefs import every_op
 from support.places import ROOT
 
 #: Elements without an end.
@@ -179,7 +180,7 @@ def test_site_inventory_has_every_class_function_and_options(
         name = f"{package}.{cls.__name__}"
         page = f"ops/{op_name.replace('>', '.')}.html#"
         assert classes[name].startswith(page)
-        assert (f"{name}.Options" in classes) == bool(cls.op_def.options)
+        assert (f"{name}.Options" in classes) == bool(every_op()[op_name].options)
         function = naming.function_name(op_name)
         assert functions[f"{package}.{function}"].startswith(page)
 
@@ -214,7 +215,7 @@ def test_site_signatures_are_those_of_the_classes(site: Path) -> None:
             rf"{cls.__name__}\.create": inspect.signature(cls.create),
             function: inspect.signature(getattr(module, function)),
         }
-        if cls.op_def.options:
+        if every_op()[op_name].options:
             expected[rf"{cls.__name__}\.Options"] = inspect.signature(cls.Options)
         for ending, signature in expected.items():
             names = [name for name in signature.parameters if name != "_unknown"]

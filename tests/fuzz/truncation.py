@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from opwright_codegen.load import read
 from opwright_codegen.model import Op
-from support.places import OPDEFS
+from support.versions import installed_ops
 
 from .supervisor import LEFT_OUT, Worker
 
@@ -59,7 +58,7 @@ def candidates(op: Op) -> Iterator[str]:
 
 def ops() -> list[Op]:
     """The ops that have candidates, in the order of their names."""
-    found = (op for op in read(OPDEFS) if op.name not in LEFT_OUT)
+    found = (op for op in installed_ops().values() if op.name not in LEFT_OUT)
     kept = (op for op in found if any(candidates(op)) and not _waits(op))
     return sorted(kept, key=lambda op: op.name)
 

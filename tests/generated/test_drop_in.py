@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import opwright
+from support.versions import later
 
 # Arguments that TensorFlow's wrappers name differently than the OpDef. Our functions
 # refuse those names, and suggest the OpDef's.
@@ -58,6 +59,7 @@ def test_function_keywords_match_raw_ops() -> None:
     for name, raw, function, cls in functions():
         renamed = ARGUMENTS.get(name, {})
         expected = {renamed.get(keyword, keyword) for keyword in parameters(raw)}
+        expected |= {attr for attr, version in cls.SINCE.items() if later(version)}
         ours = parameters(function)
         assert ours.keys() == expected, name
         required = {arg.python_name for arg in cls.op_def.inputs}

@@ -3,7 +3,9 @@
 import opwright
 from opwright_codegen.left_out import TEST_OPS
 from support.facts import FACTS
+from support.opdefs import every_op
 from support.processes import run_code
+from support.versions import installed_ops
 
 # Runs in a process of its own: another test may have loaded a library of ops here.
 LIST_OPS = """
@@ -21,7 +23,8 @@ def test_op_names_cover_installed_tensorflow() -> None:
     public = {name for name in listed.split() if not name.startswith("_")}
     assert len(TEST_OPS) == FACTS["tensorflow_test_ops"]
     assert public > TEST_OPS
-    assert set(opwright.op_names()) == public - TEST_OPS
+    assert set(installed_ops()) == public - TEST_OPS
+    assert set(opwright.op_names()) == set(every_op())
     assert len(opwright.op_names()) == FACTS["ops"]
 
 

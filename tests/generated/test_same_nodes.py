@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-import opwright
 from opwright_runtime._binding import dispatch
 from support.equivalence import calls
 from support.equivalence.modes import OLD_GRAPH
 from support.equivalence.registry import given, has_default, is_removed, op_def
 from support.equivalence.synthesis import arguments
 from support.grouped import check_each, every_op_by_group
+from support.versions import installed_ops
 
 
 def node(
@@ -57,7 +57,7 @@ def test_node_def_with_every_option_matches_tensorflow_builder(
 
 def test_node_def_options_differ_from_their_defaults() -> None:
     left = []
-    for name in opwright.op_names():
+    for name in installed_ops():
         made = node(calls.build, name, options=True, name=None)
         for attr in given(op_def(name)):
             if has_default(attr) and made.attr[attr.name] == attr.default_value:

@@ -12,12 +12,12 @@ import pytest
 from opwright_codegen.model import Op
 from reference.support import examples
 from reference.support.judge import ran
-from support.grouped import check_each, every_op_by_group
+from support.grouped import check_each, every_opdef_by_group
 from support.opdefs import every_op
 from support.places import ROOT
 
 
-@every_op_by_group()
+@every_opdef_by_group()
 def test_example_prints_its_output(names: list[str]) -> None:
     def check(name: str) -> None:
         op = every_op()[name]

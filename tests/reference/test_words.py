@@ -8,11 +8,11 @@ import pytest
 
 from opwright_codegen.model import Op
 from reference.support import examples, prose
-from support.grouped import check_each, every_op_by_group
+from support.grouped import check_each, every_opdef_by_group
 from support.opdefs import every_op
 
 
-@every_op_by_group()
+@every_opdef_by_group()
 def test_opdef_prose_is_complete(names: list[str]) -> None:
     known = frozenset(every_op())
 
@@ -23,7 +23,7 @@ def test_opdef_prose_is_complete(names: list[str]) -> None:
     check_each(names, check)
 
 
-@every_op_by_group()
+@every_opdef_by_group()
 def test_opdef_prose_copies_no_tensorflow_text(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(prose.copied(every_op()[name])) == []
@@ -31,7 +31,7 @@ def test_opdef_prose_copies_no_tensorflow_text(names: list[str]) -> None:
     check_each(names, check)
 
 
-@every_op_by_group()
+@every_opdef_by_group()
 def test_opdef_example_is_in_form(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(examples.in_form(every_op()[name])) == []

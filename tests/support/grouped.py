@@ -13,12 +13,22 @@ from typing import TypeVar
 import pytest
 
 from opwright_codegen.load import find, op_name_of
+from support.equivalence.registry import op_defs
 from support.places import OPDEFS
 
 Name = TypeVar("Name")
 
 
 def ops() -> dict[str, list[str]]:
+    """The ops of this tree that the installed TensorFlow has, by group."""
+    here = op_defs()
+    return {
+        group: [name for name in names if name in here]
+        for group, names in opdefs().items()
+    }
+
+
+def opdefs() -> dict[str, list[str]]:
     """The ops of this tree, by group."""
     groups: dict[str, list[str]] = {}
     for path in find(OPDEFS):
@@ -27,8 +37,16 @@ def ops() -> dict[str, list[str]]:
 
 
 def every_op_by_group() -> pytest.MarkDecorator:
-    """Parametrizes a test by `names`, the ops of a group."""
-    groups = ops()
+    """Parametrizes a test by `names`, the ops of a group that TensorFlow has."""
+    return _by_group(ops())
+
+
+def every_opdef_by_group() -> pytest.MarkDecorator:
+    """The same of all ops, also those that the installed TensorFlow does not have."""
+    return _by_group(opdefs())
+
+
+def _by_group(groups: dict[str, list[str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("names", groups.values(), ids=groups.keys())
 
 

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-import tensorflow as tf
 
 import opwright
-from opwright_codegen import registries, registry, since, sources
-from opwright_codegen.model import Op
+from opwright_codegen import naming, registries, registry, since, sources
+from opwright_codegen.model import Attr, Op
 from opwright_runtime import types
 from support.opdefs import every_op
 from support.places import OPDEFS
+from support.versions import MINOR, dropped, is_installed, later
 
-MINOR = ".".join(tf.__version__.split(".")[:2])
 INSTALLED = {op_def.name: op_def for op_def in registry.installed()}
-
-
-def later(version: str | None) -> bool:
-    """Whether `version` comes after the TensorFlow that runs."""
-    if version is None:
-        return False
-    return tuple(map(int, version.split("."))) > tuple(map(int, MINOR.split(".")))
-
-
-def dropped(version: str | None) -> bool:
-    """Whether `version`, the first without an op or attr, runs or came before."""
-    return version is not None and not later(version)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +25,7 @@ def ops() -> list[Op]:
 
 
 def test_opdef_since_matches_installed_tensorflow(ops: list[Op]) -> None:
-    absent = {op.name for op in ops if later(op.since) or dropped(op.dropped_in)}
+    absent = {op.name for op in ops if not is_installed(op)}
     assert absent == {op.name for op in ops} - INSTALLED.keys()
 
 
@@ -56,8 +44,7 @@ def differences(ops: list[Op]) -> Iterator[str]:
             a.name: a for a in registry.from_op_def(INSTALLED[op.name], "core").attrs
         }
         for attr in op.attrs:
-            absent = later(attr.since) or dropped(attr.dropped_in)
-            if absent == (attr.name in there):
+            if is_installed(attr) != (attr.name in there):
                 yield f"{op.name}.{attr.name}"
             allowed = there[attr.name].allowed if attr.name in there else None
             for value in attr.allowed or () if allowed is not None else ():
@@ -88,6 +75,26 @@ def test_op_class_that_tensorflow_dropped_raises_op_unknown_error(
             )
             with pytest.raises(opwright.OpUnknownError, match=words):
                 _ = opwright.op_class(op.name).op_def
+
+
+def absent_options(ops: list[Op]) -> Iterator[tuple[Op, Attr]]:
+    """The options of installed ops that the installed TensorFlow does not have."""
+    for op in filter(is_installed, ops):
+        yield from ((op, attr) for attr in op.options if not is_installed(attr))
+
+
+def test_option_that_tensorflow_lacks_takes_only_its_default(ops: list[Op]) -> None:
+    for op, attr in absent_options(ops):
+        cls: Any = opwright.op_class(op.name)
+        options = cls.Options
+        name = naming.argument(attr.name)
+        assert options(**{name: attr.default}) == options()
+        if isinstance(attr.default, int):
+            is_bool = isinstance(attr.default, bool)
+            other = not attr.default if is_bool else attr.default + 1
+            words = f"{op.name}: {name} must be left at {attr.default} .*TensorFlow"
+            with pytest.raises(opwright.OpAttrError, match=words):
+                options(**{name: other})
 
 
 def test_dtype_class_newer_than_tensorflow_raises_type_error() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 from opwright_codegen.model import Arg, Attr, Op
 from support.equivalence.calls import MODULES
-from support.equivalence.registry import op_defs
+from support.equivalence.registry import OpDef, op_defs
 
 #: The longest run of words that a text may share with TensorFlow's of the same op.
 SHARED = 8
@@ -121,7 +121,7 @@ def tensorflow_texts(name: str) -> tuple[str, ...]:
     found = [
         getattr(getattr(module, name, None), "__doc__", None) for module in MODULES
     ]
-    proto = op_defs()[name]
+    proto = op_defs().get(name, OpDef())
     found += [proto.summary, proto.description]
     for part in (*proto.input_arg, *proto.output_arg, *proto.attr):
         found.append(part.description)
