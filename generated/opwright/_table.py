@@ -3012,6 +3012,14 @@ OPS = {
         ".tpu.xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size",
         "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
     ),
+    "XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput": (
+        ".tpu.xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input",
+        "XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput",
+    ),
+    "XlaSparseDenseMatmulPositionalWeightedWithCsrInput": (
+        ".tpu.xla_sparse_dense_matmul_positional_weighted_with_csr_input",
+        "XlaSparseDenseMatmulPositionalWeightedWithCsrInput",
+    ),
     "XlaSparseDenseMatmulWithCsrInput": (
         ".tpu.xla_sparse_dense_matmul_with_csr_input",
         "XlaSparseDenseMatmulWithCsrInput",

@@ -235,6 +235,8 @@ from .tpu.xla_sparse_dense_matmul_grad_with_adam_and_csr_input import XlaSparseD
 from .tpu.xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size import XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
 from .tpu.xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input import XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
 from .tpu.xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size import XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
+from .tpu.xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input import XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInputOutputs
+from .tpu.xla_sparse_dense_matmul_positional_weighted_with_csr_input import XlaSparseDenseMatmulPositionalWeightedWithCsrInputOutputs
 from .train.generate_vocab_remapping import GenerateVocabRemappingOutputs
 from .train.sdca_optimizer import SdcaOptimizerOutputs
 from .train.sdca_optimizer_v2 import SdcaOptimizerV2Outputs
@@ -3913,6 +3915,11 @@ def BatchFunction(
     mixed_priority_policy: Literal["low_priority_padding_with_max_batch_size", "low_priority_padding_with_next_allowed_batch_size", "priority_isolation", "priority_merge"] = "low_priority_padding_with_max_batch_size",
     batch_padding_policy: Literal["PAD_UP", "BATCH_DOWN", "MINIMIZE_TPU_COST_PER_REQUEST"] = "PAD_UP",
     enable_large_batch_splitting: bool = False,
+    enable_priority_aware_batch_scheduler: bool = False,
+    enable_priority_aware_batch_scheduler_resplit: bool = False,
+    per_criticality_batch_timeout_micros: Sequence[int] = (),
+    enable_batching_task_lazy_cancellation: bool = False,
+    num_warmup_batch_threads: int = 0,
     name: str | None = None,
 ) -> list[Output[AnyDType]]:
     """Calls a function once for the arguments of several callers.
@@ -3978,6 +3985,21 @@ def BatchFunction(
         enable_large_batch_splitting: bool. Default False. Whether a call with more rows
             than the last of `allowed_batch_sizes` is cut into several; `max_batch_size`
             still bounds it.
+        enable_priority_aware_batch_scheduler: bool. Default False. Whether a batch
+            takes waiting calls by the criticality of their requests, the highest first.
+            Then `max_enqueued_batches` and `mixed_priority_policy` have no effect.
+        enable_priority_aware_batch_scheduler_resplit: bool. Default False. Whether that
+            scheduler cuts a call of which only a part fits into the batch; only with
+            `enable_large_batch_splitting`.
+        per_criticality_batch_timeout_micros: list(int). Default (). What that scheduler
+            takes in place of `batch_timeout_micros`: four numbers, one for each
+            criticality, none of them negative. Empty for the same timeout for all.
+        enable_batching_task_lazy_cancellation: bool. Default False. Whether that
+            scheduler drops waiting calls that were cancelled, or whose deadline has
+            passed, when it forms a batch. They fail with Cancelled or DeadlineExceeded.
+        num_warmup_batch_threads: int. Default 0. How many threads work on warm-up
+            requests alone; 0 for none, so that these requests take the threads of the
+            others.
 
     Returns:
         out_tensors: list of tensors of `Tout`, `n ...`. The caller's rows of what `f`
@@ -58059,6 +58081,194 @@ def XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(
 
     Returns:
         updated_embedding_table: float32, `rows width`. The table after the update.
+    """
+
+def XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(
+    *,
+    row_pointers: Operand[TInt32],
+    sorted_sample_ids: Operand[TInt32],
+    sorted_token_ids: Operand[TInt32],
+    sorted_pos_ids: Operand[TInt32],
+    activation_gradients: Operand[TFloat32],
+    preserved_received_unique_vectors: Operand[TFloat32],
+    preserved_weights: Operand[TFloat32],
+    embedding_table: Operand[TFloat32],
+    embedding_table_accumulator: Operand[TFloat32],
+    embedding_table_learning_rate: Operand[TFloat32],
+    weights: Sequence[Operand[TFloat32]],
+    hyperparameters: Sequence[Operand[TFloat32]],
+    num_weights: int,
+    custom_computation: FunctionLike,
+    quantization_config_low: float,
+    quantization_config_high: float,
+    quantization_config_num_buckets: int,
+    table_name: StringLike,
+    clip_weight_min: float = float("-inf"),
+    clip_weight_max: float = float("inf"),
+    num_sparsecores_per_device: int = -1,
+    name: str | None = None,
+) -> XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInputOutputs:
+    """Backpropagates a lookup with weights of positions, by Adagrad.
+
+    The backward pass of XlaSparseDenseMatmulPositionalWeightedWithCsrInput, with the
+    same triples. It returns new tables and weights; the caller assigns them.
+
+    The gradient g of a row is the sum, over the triples that looked it up, of the
+    weight of the position times the gradient of their sample. With w the row and lr the
+    learning rate,
+
+      a += g^2
+      w -= lr * g / sqrt(a)
+
+    The new w is then clipped to clip_weight_min and clip_weight_max.
+
+    The gradient of a weight is the sum, over the triples with its position, of the
+    product of their row with the gradient of their sample. `custom_computation` updates
+    the weights: it takes their gradient, the tensors of `weights` and the
+    hyperparameters, and returns the new `weights`.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `activation_gradients` is no matrix; the SparseCores do not divide
+    its samples or `num_weights`; the table and its accumulator differ in shape; a
+    tensor of `weights` does not have `num_weights` elements.
+
+    TensorFlow 2.22 brought it. Gradient of
+    `XlaSparseDenseMatmulPositionalWeightedWithCsrInput`. Gradient: none registered. TPU
+    only: its weighted sums are part of the program that XLA compiles for SparseCores.
+
+    `opwright.tpu.xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input`
+    has an example.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_pos_ids: int32, `triples`. Position of each triple's id within its
+            sample, padded.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        preserved_received_unique_vectors: float32, `received width`. Rows that this
+            device received, from the forward op.
+        preserved_weights: float32, `num_weights`. The weights as the forward pass used
+            them.
+        embedding_table: float32, `rows width`. This device's part of the table, w.
+        embedding_table_accumulator: float32, `rows width`. Accumulated squared
+            gradients, a, row by row with the table.
+        embedding_table_learning_rate: float32, `scalar`. Learning rate of the table,
+            lr.
+        weights: list of `N` tensors, each float32, `num_weights`. The weights and their
+            slots, in the order that the optimizer's function takes them.
+        hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that the
+            optimizer's function takes after `weights`.
+        num_weights: int. At least 0. Number of weights; a multiple of the number of
+            SparseCores.
+        custom_computation: func. Function that updates the weights and their slots.
+        quantization_config_low: float. Lower end to which values are clipped before
+            they are quantized.
+        quantization_config_high: float. Upper end to which values are clipped before
+            they are quantized.
+        quantization_config_num_buckets: int. At least 0. Number of levels between the
+            ends, for simulated quantization; 0 turns it off, and the ends are ignored.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        clip_weight_min: float. Default float("-inf"). Lower limit to which updated
+            weights are clipped; not above `clip_weight_max`.
+        clip_weight_max: float. Default float("inf"). Upper limit to which updated
+            weights are clipped.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+
+    Returns:
+        updated_embedding_table: float32, `rows width`. The table after the update.
+        updated_embedding_table_accumulator: float32, `rows width`.
+            `embedding_table_accumulator` after the update.
+        updated_weights: list of `N` tensors, each float32, `num_weights`. The weights
+            and their slots after the update, in the same order.
+    """
+
+def XlaSparseDenseMatmulPositionalWeightedWithCsrInput(
+    *,
+    row_pointers: Operand[TInt32],
+    sorted_sample_ids: Operand[TInt32],
+    sorted_token_ids: Operand[TInt32],
+    sorted_pos_ids: Operand[TInt32],
+    embedding_table: Operand[TFloat32],
+    weights: Operand[TFloat32],
+    input_size: int,
+    num_weights: int,
+    num_logical_devices: int,
+    quantization_config_low: float,
+    quantization_config_high: float,
+    quantization_config_num_buckets: int,
+    table_name: StringLike,
+    num_sparsecores_per_device: int = -1,
+    name: str | None = None,
+) -> XlaSparseDenseMatmulPositionalWeightedWithCsrInputOutputs:
+    """Looks up embeddings; an id's place in its sample is its weight.
+
+    The lookup is that of XlaSparseDenseMatmulWithCsrInput, but a triple has no gain. A
+    vector of weights, the same for all samples, has one for each position of an id
+    within its sample:
+
+      activations[sample] = sum of weights[position] * table[row]
+                            over the triples of the sample
+
+    tf.tpu.experimental.embedding.PositionalWeightedCombiner describes such a feature:
+    its max_valency is `num_weights`.
+    XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput is the backward
+    pass.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `num_weights` is 0; `weights` does not have `num_weights` elements;
+    the triples' vectors differ in length; an input does not have the rank in its shape.
+
+    TensorFlow 2.22 brought it. Gradient: none registered. TPU only: its weighted sums
+    are part of the program that XLA compiles for SparseCores.
+
+    `opwright.tpu.xla_sparse_dense_matmul_positional_weighted_with_csr_input` has an
+    example.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_pos_ids: int32, `triples`. Position of each triple's id within its
+            sample, padded.
+        embedding_table: float32, `rows width`. This device's part of the table.
+        weights: float32, `num_weights where num_weights > 0`. Weight of each position,
+            the same on all devices.
+        input_size: int. At least 0. Number of samples of a device.
+        num_weights: int. At least 0. Number of weights, and so the most ids that a
+            sample may have; at least 1.
+        num_logical_devices: int. At least 0. Number of logical devices that take part
+            in the lookup.
+        quantization_config_low: float. Lower end to which values are clipped before
+            they are quantized.
+        quantization_config_high: float. Upper end to which values are clipped before
+            they are quantized.
+        quantization_config_num_buckets: int. At least 0. Number of levels between the
+            ends, for simulated quantization; 0 turns it off, and the ends are ignored.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+
+    Returns:
+        activations: float32, `input_size width`. Weighted sum of each sample's rows.
+        preserved_received_unique_vectors: float32, `_received width`. Rows that this
+            device received, each once, for the backward pass.
     """
 
 def XlaSparseDenseMatmulWithCsrInput(

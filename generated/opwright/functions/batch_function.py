@@ -71,6 +71,11 @@ class BatchFunctionInputs(OpInputs):
     Tcaptured: tuple[DType, ...]
     Tout: tuple[DType, ...]
     enable_large_batch_splitting: bool
+    enable_priority_aware_batch_scheduler: bool
+    enable_priority_aware_batch_scheduler_resplit: bool
+    per_criticality_batch_timeout_micros: tuple[int, ...]
+    enable_batching_task_lazy_cancellation: bool
+    num_warmup_batch_threads: int
 
 
 class BatchFunction(Op):
@@ -108,6 +113,11 @@ class BatchFunction(Op):
     OP_NAME = "BatchFunction"
     SINCE = {
         "mixed_priority_policy=priority_merge": "2.19",
+        "enable_priority_aware_batch_scheduler": "2.22",
+        "enable_priority_aware_batch_scheduler_resplit": "2.22",
+        "per_criticality_batch_timeout_micros": "2.22",
+        "enable_batching_task_lazy_cancellation": "2.22",
+        "num_warmup_batch_threads": "2.22",
     }
     SHAPES = {
         "in_tensors": "(n, *x[i])",
@@ -153,6 +163,24 @@ class BatchFunction(Op):
             enable_large_batch_splitting: bool. Whether a call with more rows than the
                 last of `allowed_batch_sizes` is cut into several; `max_batch_size`
                 still bounds it.
+            enable_priority_aware_batch_scheduler: bool. TensorFlow 2.22 brought it.
+                Whether a batch takes waiting calls by the criticality of their
+                requests, the highest first. Then `max_enqueued_batches` and
+                `mixed_priority_policy` have no effect.
+            enable_priority_aware_batch_scheduler_resplit: bool. TensorFlow 2.22 brought
+                it. Whether that scheduler cuts a call of which only a part fits into
+                the batch; only with `enable_large_batch_splitting`.
+            per_criticality_batch_timeout_micros: list(int). TensorFlow 2.22 brought it.
+                What that scheduler takes in place of `batch_timeout_micros`: four
+                numbers, one for each criticality, none of them negative. Empty for the
+                same timeout for all.
+            enable_batching_task_lazy_cancellation: bool. TensorFlow 2.22 brought it.
+                Whether that scheduler drops waiting calls that were cancelled, or whose
+                deadline has passed, when it forms a batch. They fail with Cancelled or
+                DeadlineExceeded.
+            num_warmup_batch_threads: int. TensorFlow 2.22 brought it. How many threads
+                work on warm-up requests alone; 0 for none, so that these requests take
+                the threads of the others.
         """
 
         __slots__ = (
@@ -168,6 +196,11 @@ class BatchFunction(Op):
             "mixed_priority_policy",
             "batch_padding_policy",
             "enable_large_batch_splitting",
+            "enable_priority_aware_batch_scheduler",
+            "enable_priority_aware_batch_scheduler_resplit",
+            "per_criticality_batch_timeout_micros",
+            "enable_batching_task_lazy_cancellation",
+            "num_warmup_batch_threads",
         )
         max_enqueued_batches: int
         allowed_batch_sizes: Sequence[int]
@@ -188,6 +221,11 @@ class BatchFunction(Op):
             "PAD_UP", "BATCH_DOWN", "MINIMIZE_TPU_COST_PER_REQUEST"
         ]
         enable_large_batch_splitting: bool
+        enable_priority_aware_batch_scheduler: bool
+        enable_priority_aware_batch_scheduler_resplit: bool
+        per_criticality_batch_timeout_micros: Sequence[int]
+        enable_batching_task_lazy_cancellation: bool
+        num_warmup_batch_threads: int
 
         def __init__(
             self,
@@ -211,6 +249,11 @@ class BatchFunction(Op):
                 "PAD_UP", "BATCH_DOWN", "MINIMIZE_TPU_COST_PER_REQUEST"
             ] = default("PAD_UP"),
             enable_large_batch_splitting: bool = default(False),
+            enable_priority_aware_batch_scheduler: bool = default(False),
+            enable_priority_aware_batch_scheduler_resplit: bool = default(False),
+            per_criticality_batch_timeout_micros: Sequence[int] = default(()),
+            enable_batching_task_lazy_cancellation: bool = default(False),
+            num_warmup_batch_threads: int = default(0),
             **_unknown: Never,
         ) -> None:
             if _unknown:
@@ -228,6 +271,11 @@ class BatchFunction(Op):
                 mixed_priority_policy=mixed_priority_policy,
                 batch_padding_policy=batch_padding_policy,
                 enable_large_batch_splitting=enable_large_batch_splitting,
+                enable_priority_aware_batch_scheduler=enable_priority_aware_batch_scheduler,
+                enable_priority_aware_batch_scheduler_resplit=enable_priority_aware_batch_scheduler_resplit,
+                per_criticality_batch_timeout_micros=per_criticality_batch_timeout_micros,
+                enable_batching_task_lazy_cancellation=enable_batching_task_lazy_cancellation,
+                num_warmup_batch_threads=num_warmup_batch_threads,
             )
 
         def with_max_enqueued_batches(self, max_enqueued_batches: int) -> Self:
@@ -294,6 +342,37 @@ class BatchFunction(Op):
             self, enable_large_batch_splitting: bool
         ) -> Self:
             return self._with(enable_large_batch_splitting=enable_large_batch_splitting)
+
+        def with_enable_priority_aware_batch_scheduler(
+            self, enable_priority_aware_batch_scheduler: bool
+        ) -> Self:
+            return self._with(
+                enable_priority_aware_batch_scheduler=enable_priority_aware_batch_scheduler
+            )
+
+        def with_enable_priority_aware_batch_scheduler_resplit(
+            self, enable_priority_aware_batch_scheduler_resplit: bool
+        ) -> Self:
+            return self._with(
+                enable_priority_aware_batch_scheduler_resplit=enable_priority_aware_batch_scheduler_resplit
+            )
+
+        def with_per_criticality_batch_timeout_micros(
+            self, per_criticality_batch_timeout_micros: Sequence[int]
+        ) -> Self:
+            return self._with(
+                per_criticality_batch_timeout_micros=per_criticality_batch_timeout_micros
+            )
+
+        def with_enable_batching_task_lazy_cancellation(
+            self, enable_batching_task_lazy_cancellation: bool
+        ) -> Self:
+            return self._with(
+                enable_batching_task_lazy_cancellation=enable_batching_task_lazy_cancellation
+            )
+
+        def with_num_warmup_batch_threads(self, num_warmup_batch_threads: int) -> Self:
+            return self._with(num_warmup_batch_threads=num_warmup_batch_threads)
 
     @property
     def inputs(self) -> BatchFunctionInputs:
@@ -380,6 +459,24 @@ class BatchFunction(Op):
                 enable_large_batch_splitting: bool. Default False. Whether a call with
                     more rows than the last of `allowed_batch_sizes` is cut into
                     several; `max_batch_size` still bounds it.
+                enable_priority_aware_batch_scheduler: bool. Default False. Whether a
+                    batch takes waiting calls by the criticality of their requests, the
+                    highest first. Then `max_enqueued_batches` and
+                    `mixed_priority_policy` have no effect.
+                enable_priority_aware_batch_scheduler_resplit: bool. Default False.
+                    Whether that scheduler cuts a call of which only a part fits into
+                    the batch; only with `enable_large_batch_splitting`.
+                per_criticality_batch_timeout_micros: list(int). Default (). What that
+                    scheduler takes in place of `batch_timeout_micros`: four numbers,
+                    one for each criticality, none of them negative. Empty for the same
+                    timeout for all.
+                enable_batching_task_lazy_cancellation: bool. Default False. Whether
+                    that scheduler drops waiting calls that were cancelled, or whose
+                    deadline has passed, when it forms a batch. They fail with Cancelled
+                    or DeadlineExceeded.
+                num_warmup_batch_threads: int. Default 0. How many threads work on
+                    warm-up requests alone; 0 for none, so that these requests take the
+                    threads of the others.
 
         Returns:
             out_tensors: list of tensors of `Tout`, `n ...`. The caller's rows of what
@@ -443,6 +540,16 @@ class BatchFunction(Op):
                     as_dtypes(Tout),
                     "enable_large_batch_splitting",
                     opts.enable_large_batch_splitting,
+                    "enable_priority_aware_batch_scheduler",
+                    opts.enable_priority_aware_batch_scheduler,
+                    "enable_priority_aware_batch_scheduler_resplit",
+                    opts.enable_priority_aware_batch_scheduler_resplit,
+                    "per_criticality_batch_timeout_micros",
+                    opts.per_criticality_batch_timeout_micros,
+                    "enable_batching_task_lazy_cancellation",
+                    opts.enable_batching_task_lazy_cancellation,
+                    "num_warmup_batch_threads",
+                    opts.num_warmup_batch_threads,
                 )
                 return op
         except Exception as error:
@@ -468,6 +575,11 @@ class BatchFunction(Op):
                 "batch_padding_policy": opts.batch_padding_policy,
                 "Tout": Tout,
                 "enable_large_batch_splitting": opts.enable_large_batch_splitting,
+                "enable_priority_aware_batch_scheduler": opts.enable_priority_aware_batch_scheduler,
+                "enable_priority_aware_batch_scheduler_resplit": opts.enable_priority_aware_batch_scheduler_resplit,
+                "per_criticality_batch_timeout_micros": opts.per_criticality_batch_timeout_micros,
+                "enable_batching_task_lazy_cancellation": opts.enable_batching_task_lazy_cancellation,
+                "num_warmup_batch_threads": opts.num_warmup_batch_threads,
             },
             fast_path_error,
         )
@@ -506,6 +618,11 @@ def batch_function(
         "PAD_UP", "BATCH_DOWN", "MINIMIZE_TPU_COST_PER_REQUEST"
     ] = "PAD_UP",
     enable_large_batch_splitting: bool = False,
+    enable_priority_aware_batch_scheduler: bool = False,
+    enable_priority_aware_batch_scheduler_resplit: bool = False,
+    per_criticality_batch_timeout_micros: Sequence[int] = (),
+    enable_batching_task_lazy_cancellation: bool = False,
+    num_warmup_batch_threads: int = 0,
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[AnyDType]]:
@@ -572,6 +689,21 @@ def batch_function(
         enable_large_batch_splitting: bool. Default False. Whether a call with more rows
             than the last of `allowed_batch_sizes` is cut into several; `max_batch_size`
             still bounds it.
+        enable_priority_aware_batch_scheduler: bool. Default False. Whether a batch
+            takes waiting calls by the criticality of their requests, the highest first.
+            Then `max_enqueued_batches` and `mixed_priority_policy` have no effect.
+        enable_priority_aware_batch_scheduler_resplit: bool. Default False. Whether that
+            scheduler cuts a call of which only a part fits into the batch; only with
+            `enable_large_batch_splitting`.
+        per_criticality_batch_timeout_micros: list(int). Default (). What that scheduler
+            takes in place of `batch_timeout_micros`: four numbers, one for each
+            criticality, none of them negative. Empty for the same timeout for all.
+        enable_batching_task_lazy_cancellation: bool. Default False. Whether that
+            scheduler drops waiting calls that were cancelled, or whose deadline has
+            passed, when it forms a batch. They fail with Cancelled or DeadlineExceeded.
+        num_warmup_batch_threads: int. Default 0. How many threads work on warm-up
+            requests alone; 0 for none, so that these requests take the threads of the
+            others.
         name: what the op is called in a graph.
 
     Returns:
@@ -639,6 +771,28 @@ def batch_function(
                     enable_large_batch_splitting is True
                     or as_bool(enable_large_batch_splitting)
                 ),
+                "enable_priority_aware_batch_scheduler",
+                enable_priority_aware_batch_scheduler is not False
+                and (
+                    enable_priority_aware_batch_scheduler is True
+                    or as_bool(enable_priority_aware_batch_scheduler)
+                ),
+                "enable_priority_aware_batch_scheduler_resplit",
+                enable_priority_aware_batch_scheduler_resplit is not False
+                and (
+                    enable_priority_aware_batch_scheduler_resplit is True
+                    or as_bool(enable_priority_aware_batch_scheduler_resplit)
+                ),
+                "per_criticality_batch_timeout_micros",
+                per_criticality_batch_timeout_micros,
+                "enable_batching_task_lazy_cancellation",
+                enable_batching_task_lazy_cancellation is not False
+                and (
+                    enable_batching_task_lazy_cancellation is True
+                    or as_bool(enable_batching_task_lazy_cancellation)
+                ),
+                "num_warmup_batch_threads",
+                num_warmup_batch_threads,
             )
             return _result
     except Exception as error:
@@ -664,6 +818,11 @@ def batch_function(
             "batch_padding_policy": batch_padding_policy,
             "Tout": Tout,
             "enable_large_batch_splitting": enable_large_batch_splitting,
+            "enable_priority_aware_batch_scheduler": enable_priority_aware_batch_scheduler,
+            "enable_priority_aware_batch_scheduler_resplit": enable_priority_aware_batch_scheduler_resplit,
+            "per_criticality_batch_timeout_micros": per_criticality_batch_timeout_micros,
+            "enable_batching_task_lazy_cancellation": enable_batching_task_lazy_cancellation,
+            "num_warmup_batch_threads": num_warmup_batch_threads,
         },
         fast_path_error,
     )
