@@ -24,7 +24,7 @@ from typing import Any
 from opwright_notation.tensorflow_log import hidden_log
 from opwright_runtime._extras import how_to_install
 
-__all__ = ["command", "main", "with_flags_alone"]
+__all__ = ["command", "main"]
 
 _EPILOG = """\
 typical runs:
