@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
@@ -20,6 +20,7 @@ from opwright_codegen.model import (
     Role,
     ShapeValue,
     TensorValue,
+    is_later,
 )
 from opwright_codegen.nodes import value_of
 
@@ -89,13 +90,14 @@ def _facts(op: Op) -> Iterator[str]:
         yield from _row("imported_text", list(op.imported_text))
 
 
-def with_facts(written: Op, facts: Op) -> Op:
+def with_facts(written: Op, facts: Op, version: str | None = None) -> Op:
     """`facts` with all that only `written` has.
 
     Only `written` has what was written by hand, the versions that added and dropped
     parts, options that were dropped, and facts from registries. A single TensorFlow
-    does not contain these versions. `facts` may have texts of a library's OpDefs. These
-    replace earlier imported texts that were not edited.
+    does not contain these versions. If `facts` are of TensorFlow `version`, options of
+    later versions stay too. `facts` may have texts of a library's OpDefs. These replace
+    earlier imported texts that were not edited.
     """
     kept: list[str] = []
 
@@ -154,7 +156,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         group=written.group,
         inputs=args(written.inputs, facts.inputs),
         outputs=args(written.outputs, facts.outputs),
-        attrs=_with_dropped(written.attrs, [attr(new) for new in facts.attrs]),
+        attrs=_with_absent(written.attrs, map(attr, facts.attrs), version),
         deprecation=deprecation,
         since=written.since,
         dropped_in=written.dropped_in,
@@ -175,17 +177,20 @@ def with_facts(written: Op, facts: Op) -> Op:
     return dataclasses.replace(renewed, imported_text=tuple(known))
 
 
-def _with_dropped(written: tuple[Attr, ...], fresh: list[Attr]) -> tuple[Attr, ...]:
-    """`fresh` with the options of `written` that a newer TensorFlow dropped.
+def _with_absent(
+    written: tuple[Attr, ...], facts: Iterable[Attr], version: str | None
+) -> tuple[Attr, ...]:
+    """`facts` with the options of `written` that only other versions have.
 
-    An older TensorFlow has these options, in the same place among the others.
+    These are in the same place among the others.
     """
+    fresh = [*facts]
     names = [attr.name for attr in fresh]
     place = 0
     for attr in written:
         if attr.name in names:
             place = names.index(attr.name) + 1
-        elif attr.dropped_in is not None:
+        elif attr.dropped_in is not None or is_later(attr.since, version):
             fresh.insert(place, attr)
             names.insert(place, attr.name)
             place += 1

@@ -22,7 +22,7 @@ from opwright_codegen import (
     sources,
     write,
 )
-from opwright_codegen.model import Op
+from opwright_codegen.model import Op, is_later
 from opwright_codegen.problems import OpdefError, Problem, Skipped, SourceError
 
 #: The group of ops for which no other group is known.
@@ -36,7 +36,7 @@ class Imported:
     added: tuple[Path, ...]
     updated: tuple[Path, ...]
     unchanged: tuple[Path, ...]
-    #: Opdefs of ops that the source does not have.
+    #: Opdefs of ops that the source does not have, and that are not newer.
     absent: tuple[Path, ...]
     #: Ops that an opdef cannot represent.
     skipped: tuple[Skipped, ...] = ()
@@ -60,7 +60,8 @@ def import_ops(
       group: the group of ops that have no opdef yet. By default, a new version of an op
         goes to the group of the other versions. Any other op goes to the only group, if
         there is only one. Other ops of TensorFlow go to `UNSORTED`.
-      prune: whether to remove the opdefs of ops that are not in `op_defs`.
+      prune: whether to remove the opdefs of ops that are not in `op_defs`. Ops and
+        options of a later TensorFlow than the installed one stay.
       gradients: by op, what the registry of gradients has: one of `GRADIENTS`. The
         opdefs of other ops keep their value.
 
@@ -69,8 +70,13 @@ def import_ops(
       SourceError: ops of a library have no group. Nothing was written.
     """
     files = {load.op_name_of(path): path for path in load.find(root)}
-    facts, skipped = _facts(list(op_defs), files, group)
-    run = _Run(root, files, gradients, skipped)
+    op_defs = list(op_defs)
+    facts, skipped = _facts(op_defs, files, group)
+    # Ops of TensorFlow are of the installed version, or of a later one.
+    version = None
+    if sources.is_tensorflow(op_defs):
+        version = registry.VERSION.rpartition(".")[0]
+    run = _Run(root, files, gradients, skipped, version)
     for name, fresh in sorted(facts.items()):
         if name in files:
             run.renew(files[name], fresh)
@@ -86,7 +92,8 @@ def import_ops(
     for path, text in run.texts.items():
         write.write(path, text.encode())
     known = {*facts, *(one.op for one in run.skipped)}
-    absent = tuple(files[name] for name in sorted(set(files) - known))
+    left = (files[name] for name in sorted(set(files) - known))
+    absent = tuple(path for path in left if not is_later(_since(path), version))
     if prune:
         write.remove(root, absent)
     return Imported(
@@ -135,6 +142,13 @@ def _facts(
     return facts, skipped
 
 
+def _since(path: Path) -> str | None:
+    """The version that brought the op of an opdef, if the file says so."""
+    content, _ = load.read_bytes(path)
+    op = None if content is None else load.load_text(content, path)[0]
+    return None if op is None else op.since
+
+
 @dataclass
 class _Run:
     """The state of an import: the files to write, and the problems."""
@@ -143,6 +157,7 @@ class _Run:
     files: Mapping[str, Path]
     gradients: Mapping[str, str]
     skipped: list[Skipped]
+    version: str | None
     problems: list[Problem] = field(default_factory=list)
     texts: dict[Path, str] = field(default_factory=dict)
     added: list[Path] = field(default_factory=list)
@@ -178,7 +193,8 @@ class _Run:
         if written is None:
             return
         names = renamed.find(written, fresh)
-        renewed = dump.with_facts(renamed.apply(written, names), fresh)
+        kept = renamed.apply(written, names)
+        renewed = dump.with_facts(kept, fresh, self.version)
         renewed = self.with_gradient(renewed)
         if renewed == written:
             self.unchanged.append(path)

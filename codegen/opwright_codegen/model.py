@@ -268,3 +268,10 @@ def version_number(version: str) -> tuple[int, int]:
     """The parts of a version of TensorFlow, by which versions are sorted."""
     major, minor = version.split(".")
     return int(major), int(minor)
+
+
+def is_later(since: str | None, version: str | None) -> bool:
+    """Whether a part of an op came after a version; False where one is not known."""
+    if since is None or version is None:
+        return False
+    return version_number(since) > version_number(version)

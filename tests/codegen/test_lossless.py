@@ -23,7 +23,6 @@ from opwright_codegen.model import (
 )
 from opwright_codegen.problems import OpdefError, SourceError
 from opwright_codegen.types import AttrKind, DTypeName
-from support.facts import FACTS
 from support.opdefs import every_op
 from support.places import OPDEFS
 from support.versions import installed_ops
@@ -285,16 +284,18 @@ def test_import_with_same_facts_keeps_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_import_of_everything_changes_nothing(tmp_path: Path) -> None:
-    """Everything of the newest version that has a registry beside the opdefs."""
+@pytest.mark.parametrize("version", ["installed", "newest"])
+def test_import_of_everything_changes_nothing(version: str, tmp_path: Path) -> None:
+    """The newest version is of the registries that stand next to the opdefs."""
     shutil.copytree(OPDEFS, tmp_path / "opdefs")
     newest = [*registries.kept(OPDEFS).values()][-1]
-    found = registry.saved(newest)
+    found = registry.installed() if version == "installed" else registry.saved(newest)
     done = importer.import_ops(found, tmp_path / "opdefs", "core")
     assert (done.added, done.updated) == ((), ())
+    here = {op_def.name for op_def in found}
     dropped = {name for name, op in every_op().items() if op.dropped_in is not None}
-    assert {path.stem for path in done.absent} == dropped
-    assert len(done.unchanged) == FACTS["ops"] - len(dropped)
+    assert {path.stem for path in done.absent} == dropped - here
+    assert {path.stem for path in done.unchanged} == {*every_op()} & here
     assert tree(tmp_path / "opdefs") == tree(OPDEFS)
 
 
