@@ -40286,7 +40286,7 @@ def Reverse(
 
     Args:
         tensor: `T`, `*x where len(x) <= 8`. What is reversed.
-        dims: bool, `len(x) if len(x) > 0 else n`. For each axis, whether to reverse it.
+        dims: bool, `len(x)`. For each axis, whether to reverse it.
 
     Returns:
         output: `T`, `*x`. The elements in their new order.

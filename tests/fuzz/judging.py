@@ -98,7 +98,19 @@ def claimed(bent: Bent) -> str | None:
     full = filled(bent.arguments, blamed.name if blamed else "")
     if full is not None and answer(bent, full) is not None:
         return None
-    return str(found)
+    # A kernel may also return at a scalar; graphs refuse what inference compares.
+    return None if is_refused_in_a_graph(bent) else str(found)
+
+
+def is_refused_in_a_graph(bent: Bent) -> bool:
+    """Whether TensorFlow's inference refuses a call."""
+    found: list[Exception | None] = []
+    call, built = call_tensorflow, replace(bent, way="graph")
+    traced = tf.function(
+        lambda: found.append(refusal(call, built, bent.arguments)), autograph=False
+    )
+    traced.get_concrete_function()
+    return found[0] is not None
 
 
 def filled(arguments: Arguments, blamed: str) -> Arguments | None:

@@ -72,7 +72,7 @@ class Reverse(TensorOp[T]):
     OP_NAME = "Reverse"
     SHAPES = {
         "tensor": "where((*x,), len(x) <= 8)",
-        "dims": "(len(x),) if len(x) > 0 else (n,)",
+        "dims": "(len(x),)",
         "output": "(*x,)",
     }
     __slots__ = ("output",)
@@ -104,8 +104,7 @@ class Reverse(TensorOp[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             tensor: `T`, `*x where len(x) <= 8`. What is reversed.
-            dims: bool, `len(x) if len(x) > 0 else n`. For each axis, whether to reverse
-                it.
+            dims: bool, `len(x)`. For each axis, whether to reverse it.
 
         Returns:
             output: `T`, `*x`. The elements in their new order.
@@ -155,7 +154,7 @@ def reverse(
 
     Args:
         tensor: `T`, `*x where len(x) <= 8`. What is reversed.
-        dims: bool, `len(x) if len(x) > 0 else n`. For each axis, whether to reverse it.
+        dims: bool, `len(x)`. For each axis, whether to reverse it.
         name: what the op is called in a graph.
 
     Returns:
