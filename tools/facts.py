@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "codegen")]
 
 from opwright_codegen import load
 from opwright_codegen.left_out import TEST_OPS
-from opwright_codegen.model import Op, version_number
+from opwright_codegen.model import Op, is_in
 
 DOCS = ROOT / "docs"
 OUTPUT = DOCS / "facts.json"
@@ -34,7 +34,7 @@ def facts(ops: Iterable[Op]) -> dict[str, int]:
     embeddings = [op for op in ops if family.search(op.name)]
     return {
         "ops": len(ops),
-        "tensorflow_ops": sum(has(newest_version(), op) for op in ops),
+        "tensorflow_ops": sum(is_in(op, newest_version()) for op in ops),
         "groups": len({op.group for op in ops}),
         "removed_ops": sum(op.deprecation is not None for op in ops),
         "tensorflow_test_ops": len(TEST_OPS),
@@ -52,15 +52,6 @@ def newest_version() -> str:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     (versions,) = re.findall(r"^VERSIONS \?= (.*)$", makefile, re.MULTILINE)
     return str(versions).split()[-1]
-
-
-def has(version: str, op: Op) -> bool:
-    """Whether a version of TensorFlow has an op."""
-    number = version_number(version)
-    is_new = op.since is not None and version_number(op.since) > number
-    return not is_new and (
-        op.dropped_in is None or version_number(op.dropped_in) > number
-    )
 
 
 def trained_optimizers() -> int:

@@ -275,3 +275,9 @@ def is_later(since: str | None, version: str | None) -> bool:
     if since is None or version is None:
         return False
     return version_number(since) > version_number(version)
+
+
+def is_in(part: Op | Attr, version: str) -> bool:
+    """Whether a version of TensorFlow has an op or attr."""
+    dropped = part.dropped_in is not None and not is_later(part.dropped_in, version)
+    return not dropped and not is_later(part.since, version)

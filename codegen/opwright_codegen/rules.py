@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import yaml
 
 from opwright_codegen import naming, requirements, shapes
-from opwright_codegen.model import Arg, Attr, Op, Role, version_number
+from opwright_codegen.model import Arg, Attr, Op, Role, is_later
 from opwright_codegen.nodes import Mapping, Reader, did_you_mean, repr_short
 from opwright_codegen.types import BOUNDS, DTYPES, dtype_meant
 
@@ -124,7 +124,7 @@ def check_versions(reader: Reader, op: Op, top: Mapping, attrs: Attrs) -> None:
         if dropped is None:
             continue
         since = part.since or op.since
-        if since is not None and version_number(dropped) <= version_number(since):
+        if since is not None and not is_later(dropped, since):
             reader.problem(
                 table.at("dropped_in"),
                 f"'dropped_in' of {part.name!r} is {dropped}, the first version"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from opwright_codegen.model import Attr, Op, version_number
+from opwright_codegen.model import Attr, Op, is_later, version_number
 
 #: Versions, the oldest first, each with its ops by name.
 History: TypeAlias = Sequence[tuple[str, Mapping[str, Op]]]
@@ -103,8 +103,7 @@ def _date(first: str | None, written: str | None, history: History) -> str | Non
         return written
     if first != oldest:
         return first
-    is_older = written is not None and version_number(written) <= version_number(oldest)
-    return written if is_older else None
+    return None if is_later(written, oldest) else written
 
 
 def _end(written: str | None, had: Sequence[bool], history: History) -> str | None:
@@ -118,9 +117,7 @@ def _end(written: str | None, had: Sequence[bool], history: History) -> str | No
     last = max(index for index, has in enumerate(had) if has)
     if last + 1 < len(history):
         return history[last + 1][0]
-    newest = version_number(history[last][0])
-    is_newer = written is not None and version_number(written) > newest
-    return written if is_newer else None
+    return written if is_later(written, history[last][0]) else None
 
 
 def _dates(op: Op) -> Iterator[str]:

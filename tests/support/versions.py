@@ -7,7 +7,7 @@ from functools import cache
 
 import tensorflow as tf
 
-from opwright_codegen.model import Attr, Op, version_number
+from opwright_codegen.model import Attr, Op, is_in, is_later
 from support.opdefs import every_op
 
 #: The installed version, such as 2.21.
@@ -16,7 +16,7 @@ MINOR = ".".join(tf.__version__.split(".")[:2])
 
 def later(version: str | None) -> bool:
     """Whether `version` comes after the TensorFlow that runs."""
-    return version is not None and version_number(version) > version_number(MINOR)
+    return is_later(version, MINOR)
 
 
 def dropped(version: str | None) -> bool:
@@ -26,7 +26,7 @@ def dropped(version: str | None) -> bool:
 
 def is_installed(part: Op | Attr) -> bool:
     """Whether the installed TensorFlow has an op or attr."""
-    return not later(part.since) and not dropped(part.dropped_in)
+    return is_in(part, MINOR)
 
 
 @cache
