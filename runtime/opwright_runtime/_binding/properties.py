@@ -361,7 +361,7 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     return _NAMES[int(held[1])] or None, sizes
 
 
-def _held_by_accumulator(handle: Any) -> str | None:
+def _held_by_accumulator(handle: tf.Tensor) -> str | None:
     """The dtype of an accumulator, which the refusal of a gradient names.
 
     A gradient of the earliest step is stale, so that the accumulator leaves it out.
@@ -428,7 +428,7 @@ def are_pairs(table: Any, dataset: Any) -> bool:
     return True
 
 
-def is_single(dataset: Any) -> bool:
+def is_single(dataset: tf.Tensor) -> bool:
     """Whether elements of a data set have one value each, as far as it states shapes.
 
     An iterator of scalars names the shape of elements that are none.

@@ -21,6 +21,7 @@ from opwright_runtime.convert.layers import Shape
 # Messages of protocol buffers, which have no types.
 GraphDef: TypeAlias = Any
 NodeDef: TypeAlias = Any
+FunctionDef: TypeAlias = Any
 
 _UNREGISTERED = re.compile(r"Op type not registered '([^']+)'")
 
@@ -305,12 +306,12 @@ def library_of(graph: GraphDef, name: str) -> Any:
     return found
 
 
-def functions(graph: GraphDef) -> dict[str, Any]:
+def functions(graph: GraphDef) -> dict[str, FunctionDef]:
     """The functions of the library, by their names."""
     return {one.signature.name: one for one in graph.library.function}
 
 
-def reached(known: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+def reached(known: Mapping[str, FunctionDef], names: Iterable[str]) -> set[str]:
     """Those of the known functions that have these names, or that they call."""
     found: set[str] = set()
     left = [*names]

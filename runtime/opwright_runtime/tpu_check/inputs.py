@@ -83,8 +83,8 @@ def of_keras_model(program: Any) -> Inputs | None:
 
 
 def call_mode(
-    program: Any, args: tuple[Any, ...], given: Mapping[str, Any]
-) -> tuple[dict[str, bool], dict[str, Any]]:
+    program: object, args: tuple[object, ...], given: Mapping[str, object]
+) -> tuple[dict[str, bool], dict[str, object]]:
     """The argument `training` for the call of a Keras layer, and the named arguments.
 
     It is False by default. Without the argument, a layer like RandomFlip runs as in
@@ -99,27 +99,31 @@ def call_mode(
     return {"training": training}, others
 
 
-def _takes_training(program: Any) -> bool:
+def _takes_training(program: object) -> bool:
     if "training" in (of_keras_model(program) or ()):  # The name of an input.
         return False
     # Every layer of Keras 3 accepts it, and passes it on to the layers that it calls.
     if _is_layer(program, "keras"):
         return True
     return _is_layer(program, "tf_keras") and (
-        "training" in inspect.signature(program.call).parameters
+        "training" in _signature(program).parameters
     )
 
 
-def _has_training(layer: Any, args: tuple[Any, ...]) -> bool:
+def _has_training(layer: object, args: tuple[object, ...]) -> bool:
     """Whether `training` is among the arguments without a name."""
     try:
-        given = inspect.signature(layer.call).bind_partial(*args).arguments
+        given = _signature(layer).bind_partial(*args).arguments
     except TypeError:  # `check_call` says what is wrong.
         return False
     return "training" in given
 
 
-def _is_layer(program: Any, package: str) -> bool:
+def _signature(layer: Any) -> inspect.Signature:
+    return inspect.signature(layer.call)
+
+
+def _is_layer(program: object, package: str) -> bool:
     """Whether it is a layer of a version of Keras; models are layers, too."""
     module = sys.modules.get(package)
     return module is not None and isinstance(program, module.layers.Layer)

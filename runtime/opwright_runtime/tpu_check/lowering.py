@@ -244,7 +244,7 @@ def _argument(name: str, kind: Any, spec: Any) -> Argument:
     return Argument(name.partition(":")[0], kind, spec.dtype.name, shape, size)
 
 
-def _remedy(kind: str, spec: Any) -> str:
+def _remedy(kind: str, spec: tf.TensorSpec) -> str:
     if kind != "argument":
         return "create it with a fixed shape"
     sizes = "..." if spec.shape.rank is None else example_sizes(spec.shape.as_list())
