@@ -132,7 +132,7 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
         ... XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput)
         >>> def backward(scope, csr, gradients, saved, tables, rate, weights, rest):
         ...     return step.create(
-        ...         scope, *csr, gradients, *saved, *tables, rate, weights, [], *rest)
+        ...         scope, *csr, gradients, *saved, *tables, rate, weights, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput"
@@ -339,7 +339,7 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
             ... XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput)
             >>> def backward(scope, csr, gradients, saved, tables, rate, weights, rest):
             ...     return step.create(
-            ...         scope, *csr, gradients, *saved, *tables, rate, weights, [], *rest)
+            ...         scope, *csr, gradients, *saved, *tables, rate, weights, *rest)
         """
         if _unknown:
             raise XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput._create_refused(
@@ -577,7 +577,7 @@ def xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input(
         ... XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput)
         >>> def backward(scope, csr, gradients, saved, tables, rate, weights, rest):
         ...     return step.create(
-        ...         scope, *csr, gradients, *saved, *tables, rate, weights, [], *rest)
+        ...         scope, *csr, gradients, *saved, *tables, rate, weights, *rest)
     """
     if _unknown or _surplus:
         raise XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput._refused(
