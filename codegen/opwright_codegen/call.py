@@ -16,7 +16,6 @@ from opwright_codegen.types import (
     DTYPE,
     DTYPES,
     MESSAGE_CONVERTER,
-    NARROW,
     WHOLE,
     DTypeName,
 )
@@ -76,10 +75,12 @@ def _given(op: Op, required: Requirements, by_function: bool) -> Iterator[str]:
 def _integers_condition(op: Op, *, by_function: bool) -> str:
     """The condition for a fast path that truncates no number.
 
-    Tensors and the usual integers are recognized by their types, without a call. For
-    all other arguments a function of the runtime checks the values.
+    Tensors are recognized by their types, without a call, and so is one integer whose
+    dtype is known. For other arguments a function of the runtime checks the values:
+    tensors are the usual case, and more code between their checks and the call makes
+    the call slower.
     """
-    conditions = [_fits(op, dtype, args) for dtype, args in _narrowed(op)]
+    conditions = [_fits(dtype, args) for dtype, args in _narrowed(op)]
     conditions += [
         _within(dtype, naming.argument(attr.name))
         for attr in op.given
@@ -101,13 +102,9 @@ def narrowing(op: Op) -> Iterator[str]:
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)
         yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
-        if _is_pair(dtype, args):
-            yield from ("EXACT_TYPES", "HOLDS_INT32", "datatype_enum")
 
 
-def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
-    if _is_pair(dtype, args):
-        return _pair_fits(op, args)
+def _fits(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     names = [naming.argument(arg.name) for arg in args]
     kinds = [f"type({naming.argument(a.name)}) is " for a in args if not a.is_list]
     tensors = [f"{''.join(kinds)}EagerTensor"] if kinds else []
@@ -120,29 +117,6 @@ def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     return f"({' or '.join(known)})"
 
 
-def _pair_fits(op: Op, args: Sequence[Arg]) -> str:
-    """The condition for two inputs, of which the second gets the dtype of the first.
-
-    Integers up to 127 fit all dtypes that most ops allow. For other integers, the
-    condition also looks at the dtype of the first input.
-    """
-    first, second = (naming.argument(arg.name) for arg in args)
-    is_int32 = _within(DTypeName("int32"), second)
-    known = f"{is_int32} and HOLDS_INT32[datatype_enum({first})]"
-    if _holds_small_integers(op, args[0]):
-        known = f"(0 <= {second} <= 127 or {known})"
-    return (
-        f"(type({first}) is EagerTensor and (type({second}) is EagerTensor "
-        f"or type({second}) is int and {known} "
-        f"or type({second}) in EXACT_TYPES[datatype_enum({first})]) "
-        f"or fit_pair(None, {first}, {second}))"
-    )
-
-
-def _is_pair(dtype: DTypeName | None, args: Sequence[Arg]) -> bool:
-    return len(args) == 2 and dtype is None and not any(arg.is_list for arg in args)
-
-
 def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     """The runtime's function that checks values.
 
@@ -153,12 +127,6 @@ def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
         return "fit_pair"
     follows = others or (first.is_list and first.type_attr is not None)
     return "fit_together" if follows or dtype is None else "fits"
-
-
-def _holds_small_integers(op: Op, arg: Arg) -> bool:
-    """Whether all dtypes of an input can represent the integers up to 127."""
-    allowed = op.attr(arg.type_attr or "").allowed
-    return allowed is not None and not NARROW.intersection(allowed)
 
 
 def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:

@@ -219,15 +219,12 @@ HELPERS: Final = frozenset(
 #: The names besides types that only some files of ops import from the runtime.
 BINDING_OF_SOME: Final = HELPERS | frozenset(
     {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
-    | {"EXACT_TYPES", "HOLDS_INT32", "datatype_enum"}
     | {"fit_pair", "fit_together", "fits"}
 )
 
 #: The dtypes of integers and bool. TensorFlow truncates numbers of Python and NumPy
 #: that these cannot represent.
 WHOLE: Final = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
-#: The dtypes of integers with fewer than eight bits.
-NARROW: Final = frozenset({"int2", "int4", "uint2", "uint4"})
 #: The Python integers that fit a dtype, for dtypes where TensorFlow does not check the
 #: range.
 BOUNDS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}

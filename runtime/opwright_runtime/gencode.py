@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.classes import *
     from opwright_runtime._binding.op import Op
 
-ABI = 4
+ABI = 5
 """The number of the contract."""
 
 

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -152,17 +149,7 @@ class InplaceSub(TensorOp[T]):
                     and -2147483648 <= i <= 2147483647
                     or fits(TInt32, i)
                 )
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(v) is EagerTensor
-                        or type(v) is int
-                        and -2147483648 <= v <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                        or type(v) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, v)
-                )
+                and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
             ):
                 op.y = execute(context[CURRENT], "InplaceSub", None, x, i, v)
                 return op
@@ -230,17 +217,7 @@ def inplace_sub(
                 and -2147483648 <= i <= 2147483647
                 or fits(TInt32, i)
             )
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(v) is EagerTensor
-                    or type(v) is int
-                    and -2147483648 <= v <= 2147483647
-                    and HOLDS_INT32[datatype_enum(x)]
-                    or type(v) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, v)
-            )
+            and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
         ):
             _result = execute(context[CURRENT], "InplaceSub", name, x, i, v)
             return _result

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     Op,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtype,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -175,17 +172,7 @@ class ListDiff(Op, Generic[T, OutIdx]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(y) is EagerTensor
-                        or type(y) is int
-                        and -2147483648 <= y <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                        or type(y) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, y)
-                )
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.out, op.idx = execute(
                     context[CURRENT],
@@ -272,17 +259,7 @@ def list_diff(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(y) is EagerTensor
-                    or type(y) is int
-                    and -2147483648 <= y <= 2147483647
-                    and HOLDS_INT32[datatype_enum(x)]
-                    or type(y) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, y)
-            )
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
         ):
             _result = ListDiffOutputs._make(
                 execute(

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -213,14 +210,7 @@ class OneHot(TensorOp[T]):
                     or fits(TInt64, indices)
                 )
                 and (
-                    type(on_value) is EagerTensor
-                    and (
-                        type(off_value) is EagerTensor
-                        or type(off_value) is int
-                        and -2147483648 <= off_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(on_value)]
-                        or type(off_value) in EXACT_TYPES[datatype_enum(on_value)]
-                    )
+                    type(on_value) is type(off_value) is EagerTensor
                     or fit_pair(None, on_value, off_value)
                 )
                 and _holds(indices, depth, on_value, off_value)
@@ -334,14 +324,7 @@ def one_hot(
                 or fits(TInt64, indices)
             )
             and (
-                type(on_value) is EagerTensor
-                and (
-                    type(off_value) is EagerTensor
-                    or type(off_value) is int
-                    and -2147483648 <= off_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(on_value)]
-                    or type(off_value) in EXACT_TYPES[datatype_enum(on_value)]
-                )
+                type(on_value) is type(off_value) is EagerTensor
                 or fit_pair(None, on_value, off_value)
             )
             and _holds(indices, depth, on_value, off_value)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -150,14 +147,7 @@ class PadV2(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(constant_values) is EagerTensor
-                        or type(constant_values) is int
-                        and -2147483648 <= constant_values <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(constant_values) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(constant_values) is EagerTensor
                     or fit_pair(None, input, constant_values)
                 )
                 and (
@@ -238,14 +228,7 @@ def pad_v2(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(constant_values) is EagerTensor
-                    or type(constant_values) is int
-                    and -2147483648 <= constant_values <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(constant_values) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(constant_values) is EagerTensor
                 or fit_pair(None, input, constant_values)
             )
             and (

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     contents_of,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -205,17 +202,7 @@ class ScatterNd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(indices) is EagerTensor
-                    and (
-                        type(shape) is EagerTensor
-                        or type(shape) is int
-                        and (
-                            0 <= shape <= 127
-                            or -2147483648 <= shape <= 2147483647
-                            and HOLDS_INT32[datatype_enum(indices)]
-                        )
-                        or type(shape) in EXACT_TYPES[datatype_enum(indices)]
-                    )
+                    type(indices) is type(shape) is EagerTensor
                     or fit_pair(None, indices, shape)
                 )
                 and _holds(indices, updates, shape)
@@ -318,17 +305,7 @@ def scatter_nd(
             context[EAGER]
             and not graphs.stack
             and (
-                type(indices) is EagerTensor
-                and (
-                    type(shape) is EagerTensor
-                    or type(shape) is int
-                    and (
-                        0 <= shape <= 127
-                        or -2147483648 <= shape <= 2147483647
-                        and HOLDS_INT32[datatype_enum(indices)]
-                    )
-                    or type(shape) in EXACT_TYPES[datatype_enum(indices)]
-                )
+                type(indices) is type(shape) is EagerTensor
                 or fit_pair(None, indices, shape)
             )
             and _holds(indices, updates, shape)

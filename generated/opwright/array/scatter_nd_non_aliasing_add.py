@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -186,17 +183,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(updates) is EagerTensor
-                        or type(updates) is int
-                        and (
-                            0 <= updates <= 127
-                            or -2147483648 <= updates <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(updates) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(updates) is EagerTensor
                     or fit_pair(None, input, updates)
                 )
                 and _holds(indices, updates)
@@ -291,17 +278,7 @@ def scatter_nd_non_aliasing_add(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(updates) is EagerTensor
-                    or type(updates) is int
-                    and (
-                        0 <= updates <= 127
-                        or -2147483648 <= updates <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(updates) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(updates) is EagerTensor
                 or fit_pair(None, input, updates)
             )
             and _holds(indices, updates)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -139,17 +136,7 @@ class Select(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (type(condition) is EagerTensor or fits(TBool, condition))
-                and (
-                    type(t) is EagerTensor
-                    and (
-                        type(e) is EagerTensor
-                        or type(e) is int
-                        and -2147483648 <= e <= 2147483647
-                        and HOLDS_INT32[datatype_enum(t)]
-                        or type(e) in EXACT_TYPES[datatype_enum(t)]
-                    )
-                    or fit_pair(None, t, e)
-                )
+                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
             ):
                 op.output = execute(context[CURRENT], "Select", None, condition, t, e)
                 return op
@@ -207,17 +194,7 @@ def select(
             context[EAGER]
             and not graphs.stack
             and (type(condition) is EagerTensor or fits(TBool, condition))
-            and (
-                type(t) is EagerTensor
-                and (
-                    type(e) is EagerTensor
-                    or type(e) is int
-                    and -2147483648 <= e <= 2147483647
-                    and HOLDS_INT32[datatype_enum(t)]
-                    or type(e) in EXACT_TYPES[datatype_enum(t)]
-                )
-                or fit_pair(None, t, e)
-            )
+            and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
         ):
             _result = execute(context[CURRENT], "Select", name, condition, t, e)
             return _result

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -150,17 +147,7 @@ class Slice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(begin) is EagerTensor
-                    and (
-                        type(size) is EagerTensor
-                        or type(size) is int
-                        and (
-                            0 <= size <= 127
-                            or -2147483648 <= size <= 2147483647
-                            and HOLDS_INT32[datatype_enum(begin)]
-                        )
-                        or type(size) in EXACT_TYPES[datatype_enum(begin)]
-                    )
+                    type(begin) is type(size) is EagerTensor
                     or fit_pair(None, begin, size)
                 )
             ):
@@ -225,18 +212,7 @@ def slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(begin) is EagerTensor
-                and (
-                    type(size) is EagerTensor
-                    or type(size) is int
-                    and (
-                        0 <= size <= 127
-                        or -2147483648 <= size <= 2147483647
-                        and HOLDS_INT32[datatype_enum(begin)]
-                    )
-                    or type(size) in EXACT_TYPES[datatype_enum(begin)]
-                )
-                or fit_pair(None, begin, size)
+                type(begin) is type(size) is EagerTensor or fit_pair(None, begin, size)
             )
         ):
             _result = execute(context[CURRENT], "Slice", name, input, begin, size)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -195,14 +192,7 @@ class TensorScatterMin(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(tensor) is EagerTensor
-                    and (
-                        type(updates) is EagerTensor
-                        or type(updates) is int
-                        and -2147483648 <= updates <= 2147483647
-                        and HOLDS_INT32[datatype_enum(tensor)]
-                        or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
-                    )
+                    type(tensor) is type(updates) is EagerTensor
                     or fit_pair(None, tensor, updates)
                 )
                 and _holds(indices, updates)
@@ -303,14 +293,7 @@ def tensor_scatter_min(
             context[EAGER]
             and not graphs.stack
             and (
-                type(tensor) is EagerTensor
-                and (
-                    type(updates) is EagerTensor
-                    or type(updates) is int
-                    and -2147483648 <= updates <= 2147483647
-                    and HOLDS_INT32[datatype_enum(tensor)]
-                    or type(updates) in EXACT_TYPES[datatype_enum(tensor)]
-                )
+                type(tensor) is type(updates) is EagerTensor
                 or fit_pair(None, tensor, updates)
             )
             and _holds(indices, updates)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -252,14 +249,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(value) is EagerTensor
-                        or type(value) is int
-                        and -2147483648 <= value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(value) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(value) is EagerTensor
                     or fit_pair(None, input, value)
                 )
                 and (
@@ -385,14 +375,7 @@ def tensor_strided_slice_update(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(value) is EagerTensor
-                    or type(value) is int
-                    and -2147483648 <= value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(value) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(value) is EagerTensor
                 or fit_pair(None, input, value)
             )
             and (

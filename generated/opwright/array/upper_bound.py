@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -171,14 +168,7 @@ class UpperBound(TensorOp[OutType]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(sorted_inputs) is EagerTensor
-                    and (
-                        type(values) is EagerTensor
-                        or type(values) is int
-                        and -2147483648 <= values <= 2147483647
-                        and HOLDS_INT32[datatype_enum(sorted_inputs)]
-                        or type(values) in EXACT_TYPES[datatype_enum(sorted_inputs)]
-                    )
+                    type(sorted_inputs) is type(values) is EagerTensor
                     or fit_pair(None, sorted_inputs, values)
                 )
             ):
@@ -273,14 +263,7 @@ def upper_bound(
             context[EAGER]
             and not graphs.stack
             and (
-                type(sorted_inputs) is EagerTensor
-                and (
-                    type(values) is EagerTensor
-                    or type(values) is int
-                    and -2147483648 <= values <= 2147483647
-                    and HOLDS_INT32[datatype_enum(sorted_inputs)]
-                    or type(values) in EXACT_TYPES[datatype_enum(sorted_inputs)]
-                )
+                type(sorted_inputs) is type(values) is EagerTensor
                 or fit_pair(None, sorted_inputs, values)
             )
         ):

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -130,20 +127,7 @@ class BitwiseOr(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(y) is EagerTensor
-                        or type(y) is int
-                        and (
-                            0 <= y <= 127
-                            or -2147483648 <= y <= 2147483647
-                            and HOLDS_INT32[datatype_enum(x)]
-                        )
-                        or type(y) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, y)
-                )
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.z = execute(context[CURRENT], "BitwiseOr", None, x, y)
                 return op
@@ -197,20 +181,7 @@ def bitwise_or(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(y) is EagerTensor
-                    or type(y) is int
-                    and (
-                        0 <= y <= 127
-                        or -2147483648 <= y <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                    )
-                    or type(y) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, y)
-            )
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
         ):
             _result = execute(context[CURRENT], "BitwiseOr", name, x, y)
             return _result

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -121,14 +118,7 @@ class CopyToMeshGrad(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(forward_input) is EagerTensor
-                        or type(forward_input) is int
-                        and -2147483648 <= forward_input <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(forward_input) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(forward_input) is EagerTensor
                     or fit_pair(None, input, forward_input)
                 )
             ):
@@ -183,14 +173,7 @@ def copy_to_mesh_grad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(forward_input) is EagerTensor
-                    or type(forward_input) is int
-                    and -2147483648 <= forward_input <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(forward_input) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(forward_input) is EagerTensor
                 or fit_pair(None, input, forward_input)
             )
         ):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -196,14 +193,7 @@ class UnbatchGrad(TensorOp[T]):
                     or fits(TInt64, id)
                 )
                 and (
-                    type(original_input) is EagerTensor
-                    and (
-                        type(grad) is EagerTensor
-                        or type(grad) is int
-                        and -2147483648 <= grad <= 2147483647
-                        and HOLDS_INT32[datatype_enum(original_input)]
-                        or type(grad) in EXACT_TYPES[datatype_enum(original_input)]
-                    )
+                    type(original_input) is type(grad) is EagerTensor
                     or fit_pair(None, original_input, grad)
                 )
             ):
@@ -303,14 +293,7 @@ def unbatch_grad(
                 or fits(TInt64, id)
             )
             and (
-                type(original_input) is EagerTensor
-                and (
-                    type(grad) is EagerTensor
-                    or type(grad) is int
-                    and -2147483648 <= grad <= 2147483647
-                    and HOLDS_INT32[datatype_enum(original_input)]
-                    or type(grad) in EXACT_TYPES[datatype_enum(original_input)]
-                )
+                type(original_input) is type(grad) is EagerTensor
                 or fit_pair(None, original_input, grad)
             )
         ):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -225,20 +222,7 @@ class BatchMatMulV2(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(y) is EagerTensor
-                        or type(y) is int
-                        and (
-                            0 <= y <= 127
-                            or -2147483648 <= y <= 2147483647
-                            and HOLDS_INT32[datatype_enum(x)]
-                        )
-                        or type(y) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, y)
-                )
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
                 and _holds(x, y)
             ):
                 op.output = execute(
@@ -355,20 +339,7 @@ def batch_mat_mul_v2(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(y) is EagerTensor
-                    or type(y) is int
-                    and (
-                        0 <= y <= 127
-                        or -2147483648 <= y <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                    )
-                    or type(y) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, y)
-            )
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             and _holds(x, y)
         ):
             _result = execute(

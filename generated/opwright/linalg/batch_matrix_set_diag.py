@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -129,14 +126,7 @@ class BatchMatrixSetDiag(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(diagonal) is EagerTensor
-                        or type(diagonal) is int
-                        and -2147483648 <= diagonal <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(diagonal) is EagerTensor
                     or fit_pair(None, input, diagonal)
                 )
             ):
@@ -197,14 +187,7 @@ def batch_matrix_set_diag(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(diagonal) is EagerTensor
-                    or type(diagonal) is int
-                    and -2147483648 <= diagonal <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(diagonal) is EagerTensor
                 or fit_pair(None, input, diagonal)
             )
         ):

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -134,20 +131,7 @@ class Cross(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(a) is EagerTensor
-                    and (
-                        type(b) is EagerTensor
-                        or type(b) is int
-                        and (
-                            0 <= b <= 127
-                            or -2147483648 <= b <= 2147483647
-                            and HOLDS_INT32[datatype_enum(a)]
-                        )
-                        or type(b) in EXACT_TYPES[datatype_enum(a)]
-                    )
-                    or fit_pair(None, a, b)
-                )
+                and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
             ):
                 op.product = execute(context[CURRENT], "Cross", None, a, b)
                 return op
@@ -202,20 +186,7 @@ def cross(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(a) is EagerTensor
-                and (
-                    type(b) is EagerTensor
-                    or type(b) is int
-                    and (
-                        0 <= b <= 127
-                        or -2147483648 <= b <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a)]
-                    )
-                    or type(b) in EXACT_TYPES[datatype_enum(a)]
-                )
-                or fit_pair(None, a, b)
-            )
+            and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
         ):
             _result = execute(context[CURRENT], "Cross", name, a, b)
             return _result

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -218,20 +215,7 @@ class MatMul(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(a) is EagerTensor
-                    and (
-                        type(b) is EagerTensor
-                        or type(b) is int
-                        and (
-                            0 <= b <= 127
-                            or -2147483648 <= b <= 2147483647
-                            and HOLDS_INT32[datatype_enum(a)]
-                        )
-                        or type(b) in EXACT_TYPES[datatype_enum(a)]
-                    )
-                    or fit_pair(None, a, b)
-                )
+                and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
             ):
                 op.product = execute(
                     context[CURRENT],
@@ -334,20 +318,7 @@ def mat_mul(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(a) is EagerTensor
-                and (
-                    type(b) is EagerTensor
-                    or type(b) is int
-                    and (
-                        0 <= b <= 127
-                        or -2147483648 <= b <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a)]
-                    )
-                    or type(b) in EXACT_TYPES[datatype_enum(a)]
-                )
-                or fit_pair(None, a, b)
-            )
+            and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
         ):
             _result = execute(
                 context[CURRENT],

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -161,14 +158,7 @@ class MatrixDiagPartV2(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(padding_value) is EagerTensor
-                        or type(padding_value) is int
-                        and -2147483648 <= padding_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(padding_value) is EagerTensor
                     or fit_pair(None, input, padding_value)
                 )
                 and _holds(input)
@@ -254,14 +244,7 @@ def matrix_diag_part_v2(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is EagerTensor
-                and (
-                    type(padding_value) is EagerTensor
-                    or type(padding_value) is int
-                    and -2147483648 <= padding_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(padding_value) is EagerTensor
                 or fit_pair(None, input, padding_value)
             )
             and _holds(input)

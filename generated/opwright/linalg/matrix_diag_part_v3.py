@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -210,14 +207,7 @@ class MatrixDiagPartV3(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(padding_value) is EagerTensor
-                        or type(padding_value) is int
-                        and -2147483648 <= padding_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(padding_value) is EagerTensor
                     or fit_pair(None, input, padding_value)
                 )
                 and _holds(input)
@@ -330,14 +320,7 @@ def matrix_diag_part_v3(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is EagerTensor
-                and (
-                    type(padding_value) is EagerTensor
-                    or type(padding_value) is int
-                    and -2147483648 <= padding_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(padding_value) is EagerTensor
                 or fit_pair(None, input, padding_value)
             )
             and _holds(input)

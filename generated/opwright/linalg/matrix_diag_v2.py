@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     contents_of,
     context,
-    datatype_enum,
     describe_missing_args,
     elements_of,
     execute,
@@ -196,14 +193,7 @@ class MatrixDiagV2(TensorOp[T]):
                     or fits(TInt32, num_cols)
                 )
                 and (
-                    type(diagonal) is EagerTensor
-                    and (
-                        type(padding_value) is EagerTensor
-                        or type(padding_value) is int
-                        and -2147483648 <= padding_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(diagonal)]
-                        or type(padding_value) in EXACT_TYPES[datatype_enum(diagonal)]
-                    )
+                    type(diagonal) is type(padding_value) is EagerTensor
                     or fit_pair(None, diagonal, padding_value)
                 )
                 and _holds(diagonal, k, num_rows, num_cols, padding_value)
@@ -338,14 +328,7 @@ def matrix_diag_v2(
                 or fits(TInt32, num_cols)
             )
             and (
-                type(diagonal) is EagerTensor
-                and (
-                    type(padding_value) is EagerTensor
-                    or type(padding_value) is int
-                    and -2147483648 <= padding_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(diagonal)]
-                    or type(padding_value) in EXACT_TYPES[datatype_enum(diagonal)]
-                )
+                type(diagonal) is type(padding_value) is EagerTensor
                 or fit_pair(None, diagonal, padding_value)
             )
             and _holds(diagonal, k, num_rows, num_cols, padding_value)

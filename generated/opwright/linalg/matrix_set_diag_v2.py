@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -161,14 +158,7 @@ class MatrixSetDiagV2(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(diagonal) is EagerTensor
-                        or type(diagonal) is int
-                        and -2147483648 <= diagonal <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(diagonal) is EagerTensor
                     or fit_pair(None, input, diagonal)
                 )
                 and _holds(input)
@@ -255,14 +245,7 @@ def matrix_set_diag_v2(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is EagerTensor
-                and (
-                    type(diagonal) is EagerTensor
-                    or type(diagonal) is int
-                    and -2147483648 <= diagonal <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(diagonal) is EagerTensor
                 or fit_pair(None, input, diagonal)
             )
             and _holds(input)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -208,14 +205,7 @@ class MatrixSetDiagV3(TensorOp[T]):
                     or fits(TInt32, k)
                 )
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(diagonal) is EagerTensor
-                        or type(diagonal) is int
-                        and -2147483648 <= diagonal <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(diagonal) is EagerTensor
                     or fit_pair(None, input, diagonal)
                 )
                 and _holds(input)
@@ -328,14 +318,7 @@ def matrix_set_diag_v3(
                 or fits(TInt32, k)
             )
             and (
-                type(input) is EagerTensor
-                and (
-                    type(diagonal) is EagerTensor
-                    or type(diagonal) is int
-                    and -2147483648 <= diagonal <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(diagonal) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(diagonal) is EagerTensor
                 or fit_pair(None, input, diagonal)
             )
             and _holds(input)

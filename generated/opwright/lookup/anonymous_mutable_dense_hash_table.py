@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -22,7 +20,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     dims_of,
@@ -230,14 +227,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(empty_key) is EagerTensor
-                    and (
-                        type(deleted_key) is EagerTensor
-                        or type(deleted_key) is int
-                        and -2147483648 <= deleted_key <= 2147483647
-                        and HOLDS_INT32[datatype_enum(empty_key)]
-                        or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
-                    )
+                    type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
                 )
                 and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
@@ -367,14 +357,7 @@ def anonymous_mutable_dense_hash_table(
             context[EAGER]
             and not graphs.stack
             and (
-                type(empty_key) is EagerTensor
-                and (
-                    type(deleted_key) is EagerTensor
-                    or type(deleted_key) is int
-                    and -2147483648 <= deleted_key <= 2147483647
-                    and HOLDS_INT32[datatype_enum(empty_key)]
-                    or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
-                )
+                type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
             )
             and _holds(value_dtype, value_shape, initial_num_buckets)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -21,7 +19,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_shape,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     dims_of,
@@ -277,14 +274,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(empty_key) is EagerTensor
-                    and (
-                        type(deleted_key) is EagerTensor
-                        or type(deleted_key) is int
-                        and -2147483648 <= deleted_key <= 2147483647
-                        and HOLDS_INT32[datatype_enum(empty_key)]
-                        or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
-                    )
+                    type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
                 )
                 and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
@@ -435,14 +425,7 @@ def mutable_dense_hash_table_v2(
             context[EAGER]
             and not graphs.stack
             and (
-                type(empty_key) is EagerTensor
-                and (
-                    type(deleted_key) is EagerTensor
-                    or type(deleted_key) is int
-                    and -2147483648 <= deleted_key <= 2147483647
-                    and HOLDS_INT32[datatype_enum(empty_key)]
-                    or type(deleted_key) in EXACT_TYPES[datatype_enum(empty_key)]
-                )
+                type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
             )
             and _holds(value_dtype, value_shape, initial_num_buckets)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,7 +17,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -211,17 +208,7 @@ class DenseBincount(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(size) is EagerTensor
-                        or type(size) is int
-                        and (
-                            0 <= size <= 127
-                            or -2147483648 <= size <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(size) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(size) is EagerTensor
                     or fit_pair(None, input, size)
                 )
                 and _holds(input, size, weights)
@@ -325,18 +312,7 @@ def dense_bincount(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(size) is EagerTensor
-                    or type(size) is int
-                    and (
-                        0 <= size <= 127
-                        or -2147483648 <= size <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(size) in EXACT_TYPES[datatype_enum(input)]
-                )
-                or fit_pair(None, input, size)
+                type(input) is type(size) is EagerTensor or fit_pair(None, input, size)
             )
             and _holds(input, size, weights)
         ):

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -131,20 +128,7 @@ class GreaterEqual(TensorOp[TBool]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(y) is EagerTensor
-                        or type(y) is int
-                        and (
-                            0 <= y <= 127
-                            or -2147483648 <= y <= 2147483647
-                            and HOLDS_INT32[datatype_enum(x)]
-                        )
-                        or type(y) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, y)
-                )
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.z = execute(context[CURRENT], "GreaterEqual", None, x, y)
                 return op
@@ -198,20 +182,7 @@ def greater_equal(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(y) is EagerTensor
-                    or type(y) is int
-                    and (
-                        0 <= y <= 127
-                        or -2147483648 <= y <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                    )
-                    or type(y) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, y)
-            )
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
         ):
             _result = execute(context[CURRENT], "GreaterEqual", name, x, y)
             return _result

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -20,7 +18,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
-    datatype_enum,
     describe_missing_args,
     dtype_name,
     execute,
@@ -189,17 +186,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
                     or fits(TInt32, nbins)
                 )
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(value_range) is EagerTensor
-                        or type(value_range) is int
-                        and (
-                            0 <= value_range <= 127
-                            or -2147483648 <= value_range <= 2147483647
-                            and HOLDS_INT32[datatype_enum(values)]
-                        )
-                        or type(value_range) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(value_range) is EagerTensor
                     or fit_pair(None, values, value_range)
                 )
                 and _holds(value_range, nbins, dtype)
@@ -313,17 +300,7 @@ def histogram_fixed_width(
                 or fits(TInt32, nbins)
             )
             and (
-                type(values) is EagerTensor
-                and (
-                    type(value_range) is EagerTensor
-                    or type(value_range) is int
-                    and (
-                        0 <= value_range <= 127
-                        or -2147483648 <= value_range <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                    )
-                    or type(value_range) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(value_range) is EagerTensor
                 or fit_pair(None, values, value_range)
             )
             and _holds(value_range, nbins, dtype)

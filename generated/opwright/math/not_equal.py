@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -175,17 +172,7 @@ class NotEqual(TensorOp[TBool]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(x) is EagerTensor
-                    and (
-                        type(y) is EagerTensor
-                        or type(y) is int
-                        and -2147483648 <= y <= 2147483647
-                        and HOLDS_INT32[datatype_enum(x)]
-                        or type(y) in EXACT_TYPES[datatype_enum(x)]
-                    )
-                    or fit_pair(None, x, y)
-                )
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.z = execute(
                     context[CURRENT],
@@ -266,17 +253,7 @@ def not_equal(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                and (
-                    type(y) is EagerTensor
-                    or type(y) is int
-                    and -2147483648 <= y <= 2147483647
-                    and HOLDS_INT32[datatype_enum(x)]
-                    or type(y) in EXACT_TYPES[datatype_enum(x)]
-                )
-                or fit_pair(None, x, y)
-            )
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
         ):
             _result = execute(
                 context[CURRENT],

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,7 +17,6 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -295,20 +292,7 @@ class UniformQuantizedAdd(TensorOp[T]):
                     and -2147483648 <= output_zero_points <= 2147483647
                     or fits(TInt32, output_zero_points)
                 )
-                and (
-                    type(lhs) is EagerTensor
-                    and (
-                        type(rhs) is EagerTensor
-                        or type(rhs) is int
-                        and (
-                            0 <= rhs <= 127
-                            or -2147483648 <= rhs <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lhs)]
-                        )
-                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                    )
-                    or fit_pair(None, lhs, rhs)
-                )
+                and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -499,20 +483,7 @@ def uniform_quantized_add(
                 and -2147483648 <= output_zero_points <= 2147483647
                 or fits(TInt32, output_zero_points)
             )
-            and (
-                type(lhs) is EagerTensor
-                and (
-                    type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and (
-                        0 <= rhs <= 127
-                        or -2147483648 <= rhs <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lhs)]
-                    )
-                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                )
-                or fit_pair(None, lhs, rhs)
-            )
+            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -174,17 +171,7 @@ class BiasAdd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(value) is EagerTensor
-                    and (
-                        type(bias) is EagerTensor
-                        or type(bias) is int
-                        and (
-                            0 <= bias <= 127
-                            or -2147483648 <= bias <= 2147483647
-                            and HOLDS_INT32[datatype_enum(value)]
-                        )
-                        or type(bias) in EXACT_TYPES[datatype_enum(value)]
-                    )
+                    type(value) is type(bias) is EagerTensor
                     or fit_pair(None, value, bias)
                 )
             ):
@@ -263,18 +250,7 @@ def bias_add(
             context[EAGER]
             and not graphs.stack
             and (
-                type(value) is EagerTensor
-                and (
-                    type(bias) is EagerTensor
-                    or type(bias) is int
-                    and (
-                        0 <= bias <= 127
-                        or -2147483648 <= bias <= 2147483647
-                        and HOLDS_INT32[datatype_enum(value)]
-                    )
-                    or type(bias) in EXACT_TYPES[datatype_enum(value)]
-                )
-                or fit_pair(None, value, bias)
+                type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
             )
         ):
             _result = execute(

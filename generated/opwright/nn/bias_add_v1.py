@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -130,17 +127,7 @@ class BiasAddV1(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(value) is EagerTensor
-                    and (
-                        type(bias) is EagerTensor
-                        or type(bias) is int
-                        and (
-                            0 <= bias <= 127
-                            or -2147483648 <= bias <= 2147483647
-                            and HOLDS_INT32[datatype_enum(value)]
-                        )
-                        or type(bias) in EXACT_TYPES[datatype_enum(value)]
-                    )
+                    type(value) is type(bias) is EagerTensor
                     or fit_pair(None, value, bias)
                 )
             ):
@@ -195,18 +182,7 @@ def bias_add_v1(
             context[EAGER]
             and not graphs.stack
             and (
-                type(value) is EagerTensor
-                and (
-                    type(bias) is EagerTensor
-                    or type(bias) is int
-                    and (
-                        0 <= bias <= 127
-                        or -2147483648 <= bias <= 2147483647
-                        and HOLDS_INT32[datatype_enum(value)]
-                    )
-                    or type(bias) in EXACT_TYPES[datatype_enum(value)]
-                )
-                or fit_pair(None, value, bias)
+                type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
             )
         ):
             _result = execute(context[CURRENT], "BiasAddV1", name, value, bias)

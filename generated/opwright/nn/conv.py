@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -280,17 +277,7 @@ class Conv(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(filter) is EagerTensor
-                        or type(filter) is int
-                        and (
-                            0 <= filter <= 127
-                            or -2147483648 <= filter <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
                 )
                 and _holds(input, filter, strides, opts.dilations, opts.batch_dims)
@@ -450,17 +437,7 @@ def conv(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(filter) is EagerTensor
-                    or type(filter) is int
-                    and (
-                        0 <= filter <= 127
-                        or -2147483648 <= filter <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
             )
             and _holds(input, filter, strides, dilations, batch_dims)

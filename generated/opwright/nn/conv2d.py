@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -267,17 +264,7 @@ class Conv2D(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(filter) is EagerTensor
-                        or type(filter) is int
-                        and (
-                            0 <= filter <= 127
-                            or -2147483648 <= filter <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
                 )
                 and _holds(
@@ -440,17 +427,7 @@ def conv2d(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(filter) is EagerTensor
-                    or type(filter) is int
-                    and (
-                        0 <= filter <= 127
-                        or -2147483648 <= filter <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
             )
             and _holds(input, filter, strides, padding, explicit_paddings, dilations)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -21,7 +19,6 @@ from opwright_runtime.gencode import (
     as_bool,
     contents_of,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -286,17 +283,7 @@ class Conv2DBackpropInput(TensorOp[T]):
                     or fits(TInt32, input_sizes)
                 )
                 and (
-                    type(filter) is EagerTensor
-                    and (
-                        type(out_backprop) is EagerTensor
-                        or type(out_backprop) is int
-                        and (
-                            0 <= out_backprop <= 127
-                            or -2147483648 <= out_backprop <= 2147483647
-                            and HOLDS_INT32[datatype_enum(filter)]
-                        )
-                        or type(out_backprop) in EXACT_TYPES[datatype_enum(filter)]
-                    )
+                    type(filter) is type(out_backprop) is EagerTensor
                     or fit_pair(None, filter, out_backprop)
                 )
                 and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
@@ -467,17 +454,7 @@ def conv2d_backprop_input(
                 or fits(TInt32, input_sizes)
             )
             and (
-                type(filter) is EagerTensor
-                and (
-                    type(out_backprop) is EagerTensor
-                    or type(out_backprop) is int
-                    and (
-                        0 <= out_backprop <= 127
-                        or -2147483648 <= out_backprop <= 2147483647
-                        and HOLDS_INT32[datatype_enum(filter)]
-                    )
-                    or type(out_backprop) in EXACT_TYPES[datatype_enum(filter)]
-                )
+                type(filter) is type(out_backprop) is EagerTensor
                 or fit_pair(None, filter, out_backprop)
             )
             and _holds(input_sizes, filter, out_backprop, strides, dilations)

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -164,17 +161,7 @@ class Dilation2D(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(filter) is EagerTensor
-                        or type(filter) is int
-                        and (
-                            0 <= filter <= 127
-                            or -2147483648 <= filter <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
                 )
             ):
@@ -267,17 +254,7 @@ def dilation2d(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(filter) is EagerTensor
-                    or type(filter) is int
-                    and (
-                        0 <= filter <= 127
-                        or -2147483648 <= filter <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(filter) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
             )
         ):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -213,17 +210,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(grad) is EagerTensor
-                        or type(grad) is int
-                        and (
-                            0 <= grad <= 127
-                            or -2147483648 <= grad <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(grad) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(grad) is EagerTensor
                     or fit_pair(None, input, grad)
                 )
                 and _holds(input, argmax, opts.include_batch_in_index)
@@ -348,18 +335,7 @@ def max_pool_grad_with_argmax(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(grad) is EagerTensor
-                    or type(grad) is int
-                    and (
-                        0 <= grad <= 127
-                        or -2147483648 <= grad <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(grad) in EXACT_TYPES[datatype_enum(input)]
-                )
-                or fit_pair(None, input, grad)
+                type(input) is type(grad) is EagerTensor or fit_pair(None, input, grad)
             )
             and _holds(input, argmax, include_batch_in_index)
         ):

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -130,17 +127,7 @@ class ReluGrad(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(gradients) is EagerTensor
-                    and (
-                        type(features) is EagerTensor
-                        or type(features) is int
-                        and (
-                            0 <= features <= 127
-                            or -2147483648 <= features <= 2147483647
-                            and HOLDS_INT32[datatype_enum(gradients)]
-                        )
-                        or type(features) in EXACT_TYPES[datatype_enum(gradients)]
-                    )
+                    type(gradients) is type(features) is EagerTensor
                     or fit_pair(None, gradients, features)
                 )
             ):
@@ -198,17 +185,7 @@ def relu_grad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(gradients) is EagerTensor
-                and (
-                    type(features) is EagerTensor
-                    or type(features) is int
-                    and (
-                        0 <= features <= 127
-                        or -2147483648 <= features <= 2147483647
-                        and HOLDS_INT32[datatype_enum(gradients)]
-                    )
-                    or type(features) in EXACT_TYPES[datatype_enum(gradients)]
-                )
+                type(gradients) is type(features) is EagerTensor
                 or fit_pair(None, gradients, features)
             )
         ):

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     DType,
     EagerTensor,
     OpInputs,
@@ -21,7 +19,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -399,20 +396,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                     and -2147483648 <= output_zero_points <= 2147483647
                     or fits(TInt32, output_zero_points)
                 )
-                and (
-                    type(lhs) is EagerTensor
-                    and (
-                        type(rhs) is EagerTensor
-                        or type(rhs) is int
-                        and (
-                            0 <= rhs <= 127
-                            or -2147483648 <= rhs <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lhs)]
-                        )
-                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                    )
-                    or fit_pair(None, lhs, rhs)
-                )
+                and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
                 and _holds(rhs)
             ):
                 op.output = execute(
@@ -661,20 +645,7 @@ def uniform_quantized_convolution(
                 and -2147483648 <= output_zero_points <= 2147483647
                 or fits(TInt32, output_zero_points)
             )
-            and (
-                type(lhs) is EagerTensor
-                and (
-                    type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and (
-                        0 <= rhs <= 127
-                        or -2147483648 <= rhs <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lhs)]
-                    )
-                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                )
-                or fit_pair(None, lhs, rhs)
-            )
+            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             and _holds(rhs)
         ):
             _result = execute(

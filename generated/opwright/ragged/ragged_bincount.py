@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -209,17 +206,7 @@ class RaggedBincount(TensorOp[T]):
                     or fits(TInt64, splits)
                 )
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(size) is EagerTensor
-                        or type(size) is int
-                        and (
-                            0 <= size <= 127
-                            or -2147483648 <= size <= 2147483647
-                            and HOLDS_INT32[datatype_enum(values)]
-                        )
-                        or type(size) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(size) is EagerTensor
                     or fit_pair(None, values, size)
                 )
                 and _holds(splits, size, weights)
@@ -328,17 +315,7 @@ def ragged_bincount(
                 or fits(TInt64, splits)
             )
             and (
-                type(values) is EagerTensor
-                and (
-                    type(size) is EagerTensor
-                    or type(size) is int
-                    and (
-                        0 <= size <= 127
-                        or -2147483648 <= size <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                    )
-                    or type(size) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(size) is EagerTensor
                 or fit_pair(None, values, size)
             )
             and _holds(splits, size, weights)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     context,
-    datatype_enum,
     describe_missing_args,
     elements_of,
     execute,
@@ -205,14 +202,7 @@ class RaggedFillEmptyRows(Op, Generic[T]):
                     or fits(TInt64, nrows)
                 )
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(default_value) is EagerTensor
-                        or type(default_value) is int
-                        and -2147483648 <= default_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                        or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(default_value) is EagerTensor
                     or fit_pair(None, values, default_value)
                 )
                 and _holds(nrows)
@@ -319,14 +309,7 @@ def ragged_fill_empty_rows(
                 or fits(TInt64, nrows)
             )
             and (
-                type(values) is EagerTensor
-                and (
-                    type(default_value) is EagerTensor
-                    or type(default_value) is int
-                    and -2147483648 <= default_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(values)]
-                    or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(default_value) is EagerTensor
                 or fit_pair(None, values, default_value)
             )
             and _holds(nrows)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     all_tensors,
     contents_of,
     context,
-    datatype_enum,
     describe_missing_args,
     elements_of,
     execute,
@@ -217,14 +214,7 @@ class RaggedTensorToTensor(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(default_value) is EagerTensor
-                        or type(default_value) is int
-                        and -2147483648 <= default_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                        or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(default_value) is EagerTensor
                     or fit_pair(None, values, default_value)
                 )
                 and (
@@ -392,14 +382,7 @@ def ragged_tensor_to_tensor(
             context[EAGER]
             and not graphs.stack
             and (
-                type(values) is EagerTensor
-                and (
-                    type(default_value) is EagerTensor
-                    or type(default_value) is int
-                    and -2147483648 <= default_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(values)]
-                    or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(default_value) is EagerTensor
                 or fit_pair(None, values, default_value)
             )
             and (

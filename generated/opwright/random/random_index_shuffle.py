@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -187,17 +184,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(index) is EagerTensor
-                    and (
-                        type(max_index) is EagerTensor
-                        or type(max_index) is int
-                        and (
-                            0 <= max_index <= 127
-                            or -2147483648 <= max_index <= 2147483647
-                            and HOLDS_INT32[datatype_enum(index)]
-                        )
-                        or type(max_index) in EXACT_TYPES[datatype_enum(index)]
-                    )
+                    type(index) is type(max_index) is EagerTensor
                     or fit_pair(None, index, max_index)
                 )
                 and _holds(opts.rounds)
@@ -290,17 +277,7 @@ def random_index_shuffle(
             context[EAGER]
             and not graphs.stack
             and (
-                type(index) is EagerTensor
-                and (
-                    type(max_index) is EagerTensor
-                    or type(max_index) is int
-                    and (
-                        0 <= max_index <= 127
-                        or -2147483648 <= max_index <= 2147483647
-                        and HOLDS_INT32[datatype_enum(index)]
-                    )
-                    or type(max_index) in EXACT_TYPES[datatype_enum(index)]
-                )
+                type(index) is type(max_index) is EagerTensor
                 or fit_pair(None, index, max_index)
             )
             and _holds(rounds)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
@@ -20,7 +18,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     contents_of,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -186,17 +183,7 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
                     or fits(TInt32, shape)
                 )
                 and (
-                    type(minval) is EagerTensor
-                    and (
-                        type(maxval) is EagerTensor
-                        or type(maxval) is int
-                        and (
-                            0 <= maxval <= 127
-                            or -2147483648 <= maxval <= 2147483647
-                            and HOLDS_INT32[datatype_enum(minval)]
-                        )
-                        or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
-                    )
+                    type(minval) is type(maxval) is EagerTensor
                     or fit_pair(None, minval, maxval)
                 )
                 and _holds(shape, minval, maxval)
@@ -303,17 +290,7 @@ def stateless_random_uniform_int_v2(
                 or fits(TInt32, shape)
             )
             and (
-                type(minval) is EagerTensor
-                and (
-                    type(maxval) is EagerTensor
-                    or type(maxval) is int
-                    and (
-                        0 <= maxval <= 127
-                        or -2147483648 <= maxval <= 2147483647
-                        and HOLDS_INT32[datatype_enum(minval)]
-                    )
-                    or type(maxval) in EXACT_TYPES[datatype_enum(minval)]
-                )
+                type(minval) is type(maxval) is EagerTensor
                 or fit_pair(None, minval, maxval)
             )
             and _holds(shape, minval, maxval)

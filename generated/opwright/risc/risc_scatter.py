@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -143,17 +140,7 @@ class RiscScatter(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(indices) is EagerTensor
-                    and (
-                        type(shape) is EagerTensor
-                        or type(shape) is int
-                        and (
-                            0 <= shape <= 127
-                            or -2147483648 <= shape <= 2147483647
-                            and HOLDS_INT32[datatype_enum(indices)]
-                        )
-                        or type(shape) in EXACT_TYPES[datatype_enum(indices)]
-                    )
+                    type(indices) is type(shape) is EagerTensor
                     or fit_pair(None, indices, shape)
                 )
             ):
@@ -215,17 +202,7 @@ def risc_scatter(
             context[EAGER]
             and not graphs.stack
             and (
-                type(indices) is EagerTensor
-                and (
-                    type(shape) is EagerTensor
-                    or type(shape) is int
-                    and (
-                        0 <= shape <= 127
-                        or -2147483648 <= shape <= 2147483647
-                        and HOLDS_INT32[datatype_enum(indices)]
-                    )
-                    or type(shape) in EXACT_TYPES[datatype_enum(indices)]
-                )
+                type(indices) is type(shape) is EagerTensor
                 or fit_pair(None, indices, shape)
             )
         ):

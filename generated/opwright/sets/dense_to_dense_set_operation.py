@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
@@ -19,7 +17,6 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -212,17 +209,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(set1) is EagerTensor
-                    and (
-                        type(set2) is EagerTensor
-                        or type(set2) is int
-                        and (
-                            0 <= set2 <= 127
-                            or -2147483648 <= set2 <= 2147483647
-                            and HOLDS_INT32[datatype_enum(set1)]
-                        )
-                        or type(set2) in EXACT_TYPES[datatype_enum(set1)]
-                    )
+                    type(set1) is type(set2) is EagerTensor
                     or fit_pair(None, set1, set2)
                 )
             ):
@@ -314,20 +301,7 @@ def dense_to_dense_set_operation(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(set1) is EagerTensor
-                and (
-                    type(set2) is EagerTensor
-                    or type(set2) is int
-                    and (
-                        0 <= set2 <= 127
-                        or -2147483648 <= set2 <= 2147483647
-                        and HOLDS_INT32[datatype_enum(set1)]
-                    )
-                    or type(set2) in EXACT_TYPES[datatype_enum(set1)]
-                )
-                or fit_pair(None, set1, set2)
-            )
+            and (type(set1) is type(set2) is EagerTensor or fit_pair(None, set1, set2))
         ):
             _result = DenseToDenseSetOperationOutputs._make(
                 execute(

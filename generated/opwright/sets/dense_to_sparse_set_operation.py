@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
@@ -20,7 +18,6 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -235,17 +232,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
                     or fits(TInt64, set2_shape)
                 )
                 and (
-                    type(set1) is EagerTensor
-                    and (
-                        type(set2_values) is EagerTensor
-                        or type(set2_values) is int
-                        and (
-                            0 <= set2_values <= 127
-                            or -2147483648 <= set2_values <= 2147483647
-                            and HOLDS_INT32[datatype_enum(set1)]
-                        )
-                        or type(set2_values) in EXACT_TYPES[datatype_enum(set1)]
-                    )
+                    type(set1) is type(set2_values) is EagerTensor
                     or fit_pair(None, set1, set2_values)
                 )
             ):
@@ -358,17 +345,7 @@ def dense_to_sparse_set_operation(
                 or fits(TInt64, set2_shape)
             )
             and (
-                type(set1) is EagerTensor
-                and (
-                    type(set2_values) is EagerTensor
-                    or type(set2_values) is int
-                    and (
-                        0 <= set2_values <= 127
-                        or -2147483648 <= set2_values <= 2147483647
-                        and HOLDS_INT32[datatype_enum(set1)]
-                    )
-                    or type(set2_values) in EXACT_TYPES[datatype_enum(set1)]
-                )
+                type(set1) is type(set2_values) is EagerTensor
                 or fit_pair(None, set1, set2_values)
             )
         ):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,7 +18,6 @@ from opwright_runtime.gencode import (
     as_bool,
     contents_of,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -229,15 +226,7 @@ class EditDistance(TensorOp[TFloat32]):
                     or fits(TInt64, truth_shape)
                 )
                 and (
-                    type(hypothesis_values) is EagerTensor
-                    and (
-                        type(truth_values) is EagerTensor
-                        or type(truth_values) is int
-                        and -2147483648 <= truth_values <= 2147483647
-                        and HOLDS_INT32[datatype_enum(hypothesis_values)]
-                        or type(truth_values)
-                        in EXACT_TYPES[datatype_enum(hypothesis_values)]
-                    )
+                    type(hypothesis_values) is type(truth_values) is EagerTensor
                     or fit_pair(None, hypothesis_values, truth_values)
                 )
                 and _holds(hypothesis_shape, truth_shape)
@@ -379,15 +368,7 @@ def edit_distance(
                 or fits(TInt64, truth_shape)
             )
             and (
-                type(hypothesis_values) is EagerTensor
-                and (
-                    type(truth_values) is EagerTensor
-                    or type(truth_values) is int
-                    and -2147483648 <= truth_values <= 2147483647
-                    and HOLDS_INT32[datatype_enum(hypothesis_values)]
-                    or type(truth_values)
-                    in EXACT_TYPES[datatype_enum(hypothesis_values)]
-                )
+                type(hypothesis_values) is type(truth_values) is EagerTensor
                 or fit_pair(None, hypothesis_values, truth_values)
             )
             and _holds(hypothesis_shape, truth_shape)

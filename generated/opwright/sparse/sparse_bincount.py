@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,7 +17,6 @@ from opwright_runtime.gencode import (
     as_bool,
     contents_of,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     elements_of,
@@ -227,17 +224,7 @@ class SparseBincount(TensorOp[T]):
                     or fits(TInt64, dense_shape)
                 )
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(size) is EagerTensor
-                        or type(size) is int
-                        and (
-                            0 <= size <= 127
-                            or -2147483648 <= size <= 2147483647
-                            and HOLDS_INT32[datatype_enum(values)]
-                        )
-                        or type(size) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(size) is EagerTensor
                     or fit_pair(None, values, size)
                 )
                 and _holds(dense_shape, size, weights)
@@ -360,17 +347,7 @@ def sparse_bincount(
                 or fits(TInt64, dense_shape)
             )
             and (
-                type(values) is EagerTensor
-                and (
-                    type(size) is EagerTensor
-                    or type(size) is int
-                    and (
-                        0 <= size <= 127
-                        or -2147483648 <= size <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                    )
-                    or type(size) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(size) is EagerTensor
                 or fit_pair(None, values, size)
             )
             and _holds(dense_shape, size, weights)

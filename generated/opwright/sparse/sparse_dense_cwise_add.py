@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -167,17 +164,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
                     or fits(TInt64, sp_shape)
                 )
                 and (
-                    type(sp_values) is EagerTensor
-                    and (
-                        type(dense) is EagerTensor
-                        or type(dense) is int
-                        and (
-                            0 <= dense <= 127
-                            or -2147483648 <= dense <= 2147483647
-                            and HOLDS_INT32[datatype_enum(sp_values)]
-                        )
-                        or type(dense) in EXACT_TYPES[datatype_enum(sp_values)]
-                    )
+                    type(sp_values) is type(dense) is EagerTensor
                     or fit_pair(None, sp_values, dense)
                 )
             ):
@@ -268,17 +255,7 @@ def sparse_dense_cwise_add(
                 or fits(TInt64, sp_shape)
             )
             and (
-                type(sp_values) is EagerTensor
-                and (
-                    type(dense) is EagerTensor
-                    or type(dense) is int
-                    and (
-                        0 <= dense <= 127
-                        or -2147483648 <= dense <= 2147483647
-                        and HOLDS_INT32[datatype_enum(sp_values)]
-                    )
-                    or type(dense) in EXACT_TYPES[datatype_enum(sp_values)]
-                )
+                type(sp_values) is type(dense) is EagerTensor
                 or fit_pair(None, sp_values, dense)
             )
         ):

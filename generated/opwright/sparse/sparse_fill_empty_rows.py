@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -197,14 +194,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
                     or fits(TInt64, dense_shape)
                 )
                 and (
-                    type(values) is EagerTensor
-                    and (
-                        type(default_value) is EagerTensor
-                        or type(default_value) is int
-                        and -2147483648 <= default_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(values)]
-                        or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                    )
+                    type(values) is type(default_value) is EagerTensor
                     or fit_pair(None, values, default_value)
                 )
             ):
@@ -300,14 +290,7 @@ def sparse_fill_empty_rows(
                 or fits(TInt64, dense_shape)
             )
             and (
-                type(values) is EagerTensor
-                and (
-                    type(default_value) is EagerTensor
-                    or type(default_value) is int
-                    and -2147483648 <= default_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(values)]
-                    or type(default_value) in EXACT_TYPES[datatype_enum(values)]
-                )
+                type(values) is type(default_value) is EagerTensor
                 or fit_pair(None, values, default_value)
             )
         ):

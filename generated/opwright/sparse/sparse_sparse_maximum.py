@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -204,17 +201,7 @@ class SparseSparseMaximum(Op, Generic[T]):
                     or fits(TInt64, b_shape)
                 )
                 and (
-                    type(a_values) is EagerTensor
-                    and (
-                        type(b_values) is EagerTensor
-                        or type(b_values) is int
-                        and (
-                            0 <= b_values <= 127
-                            or -2147483648 <= b_values <= 2147483647
-                            and HOLDS_INT32[datatype_enum(a_values)]
-                        )
-                        or type(b_values) in EXACT_TYPES[datatype_enum(a_values)]
-                    )
+                    type(a_values) is type(b_values) is EagerTensor
                     or fit_pair(None, a_values, b_values)
                 )
             ):
@@ -330,17 +317,7 @@ def sparse_sparse_maximum(
                 or fits(TInt64, b_shape)
             )
             and (
-                type(a_values) is EagerTensor
-                and (
-                    type(b_values) is EagerTensor
-                    or type(b_values) is int
-                    and (
-                        0 <= b_values <= 127
-                        or -2147483648 <= b_values <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a_values)]
-                    )
-                    or type(b_values) in EXACT_TYPES[datatype_enum(a_values)]
-                )
+                type(a_values) is type(b_values) is EagerTensor
                 or fit_pair(None, a_values, b_values)
             )
         ):

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -152,31 +149,11 @@ class SparseTensorDenseAdd(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(a_indices) is EagerTensor
-                    and (
-                        type(a_shape) is EagerTensor
-                        or type(a_shape) is int
-                        and (
-                            0 <= a_shape <= 127
-                            or -2147483648 <= a_shape <= 2147483647
-                            and HOLDS_INT32[datatype_enum(a_indices)]
-                        )
-                        or type(a_shape) in EXACT_TYPES[datatype_enum(a_indices)]
-                    )
+                    type(a_indices) is type(a_shape) is EagerTensor
                     or fit_pair(None, a_indices, a_shape)
                 )
                 and (
-                    type(a_values) is EagerTensor
-                    and (
-                        type(b) is EagerTensor
-                        or type(b) is int
-                        and (
-                            0 <= b <= 127
-                            or -2147483648 <= b <= 2147483647
-                            and HOLDS_INT32[datatype_enum(a_values)]
-                        )
-                        or type(b) in EXACT_TYPES[datatype_enum(a_values)]
-                    )
+                    type(a_values) is type(b) is EagerTensor
                     or fit_pair(None, a_values, b)
                 )
             ):
@@ -249,32 +226,11 @@ def sparse_tensor_dense_add(
             context[EAGER]
             and not graphs.stack
             and (
-                type(a_indices) is EagerTensor
-                and (
-                    type(a_shape) is EagerTensor
-                    or type(a_shape) is int
-                    and (
-                        0 <= a_shape <= 127
-                        or -2147483648 <= a_shape <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a_indices)]
-                    )
-                    or type(a_shape) in EXACT_TYPES[datatype_enum(a_indices)]
-                )
+                type(a_indices) is type(a_shape) is EagerTensor
                 or fit_pair(None, a_indices, a_shape)
             )
             and (
-                type(a_values) is EagerTensor
-                and (
-                    type(b) is EagerTensor
-                    or type(b) is int
-                    and (
-                        0 <= b <= 127
-                        or -2147483648 <= b <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a_values)]
-                    )
-                    or type(b) in EXACT_TYPES[datatype_enum(a_values)]
-                )
-                or fit_pair(None, a_values, b)
+                type(a_values) is type(b) is EagerTensor or fit_pair(None, a_values, b)
             )
         ):
             _result = execute(

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -227,14 +224,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                     or fits(TInt64, a_indices)
                 )
                 and (
-                    type(a_values) is EagerTensor
-                    and (
-                        type(b) is EagerTensor
-                        or type(b) is int
-                        and -2147483648 <= b <= 2147483647
-                        and HOLDS_INT32[datatype_enum(a_values)]
-                        or type(b) in EXACT_TYPES[datatype_enum(a_values)]
-                    )
+                    type(a_values) is type(b) is EagerTensor
                     or fit_pair(None, a_values, b)
                 )
             ):
@@ -350,15 +340,7 @@ def sparse_tensor_dense_mat_mul(
                 or fits(TInt64, a_indices)
             )
             and (
-                type(a_values) is EagerTensor
-                and (
-                    type(b) is EagerTensor
-                    or type(b) is int
-                    and -2147483648 <= b <= 2147483647
-                    and HOLDS_INT32[datatype_enum(a_values)]
-                    or type(b) in EXACT_TYPES[datatype_enum(a_values)]
-                )
-                or fit_pair(None, a_values, b)
+                type(a_values) is type(b) is EagerTensor or fit_pair(None, a_values, b)
             )
         ):
             _result = execute(

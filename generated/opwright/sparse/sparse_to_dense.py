@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     as_bool,
     contents_of,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -189,30 +186,11 @@ class SparseToDense(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(sparse_indices) is EagerTensor
-                    and (
-                        type(output_shape) is EagerTensor
-                        or type(output_shape) is int
-                        and (
-                            0 <= output_shape <= 127
-                            or -2147483648 <= output_shape <= 2147483647
-                            and HOLDS_INT32[datatype_enum(sparse_indices)]
-                        )
-                        or type(output_shape)
-                        in EXACT_TYPES[datatype_enum(sparse_indices)]
-                    )
+                    type(sparse_indices) is type(output_shape) is EagerTensor
                     or fit_pair(None, sparse_indices, output_shape)
                 )
                 and (
-                    type(sparse_values) is EagerTensor
-                    and (
-                        type(default_value) is EagerTensor
-                        or type(default_value) is int
-                        and -2147483648 <= default_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(sparse_values)]
-                        or type(default_value)
-                        in EXACT_TYPES[datatype_enum(sparse_values)]
-                    )
+                    type(sparse_values) is type(default_value) is EagerTensor
                     or fit_pair(None, sparse_values, default_value)
                 )
                 and _holds(output_shape, sparse_values, default_value)
@@ -311,28 +289,11 @@ def sparse_to_dense(
             context[EAGER]
             and not graphs.stack
             and (
-                type(sparse_indices) is EagerTensor
-                and (
-                    type(output_shape) is EagerTensor
-                    or type(output_shape) is int
-                    and (
-                        0 <= output_shape <= 127
-                        or -2147483648 <= output_shape <= 2147483647
-                        and HOLDS_INT32[datatype_enum(sparse_indices)]
-                    )
-                    or type(output_shape) in EXACT_TYPES[datatype_enum(sparse_indices)]
-                )
+                type(sparse_indices) is type(output_shape) is EagerTensor
                 or fit_pair(None, sparse_indices, output_shape)
             )
             and (
-                type(sparse_values) is EagerTensor
-                and (
-                    type(default_value) is EagerTensor
-                    or type(default_value) is int
-                    and -2147483648 <= default_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(sparse_values)]
-                    or type(default_value) in EXACT_TYPES[datatype_enum(sparse_values)]
-                )
+                type(sparse_values) is type(default_value) is EagerTensor
                 or fit_pair(None, sparse_values, default_value)
             )
             and _holds(output_shape, sparse_values, default_value)

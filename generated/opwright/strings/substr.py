@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -180,20 +177,7 @@ class Substr(TensorOp[TString]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(pos) is EagerTensor
-                    and (
-                        type(len) is EagerTensor
-                        or type(len) is int
-                        and (
-                            0 <= len <= 127
-                            or -2147483648 <= len <= 2147483647
-                            and HOLDS_INT32[datatype_enum(pos)]
-                        )
-                        or type(len) in EXACT_TYPES[datatype_enum(pos)]
-                    )
-                    or fit_pair(None, pos, len)
-                )
+                and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
             ):
                 op.output = execute(
                     context[CURRENT], "Substr", None, input, pos, len, "unit", opts.unit
@@ -265,20 +249,7 @@ def substr(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(pos) is EagerTensor
-                and (
-                    type(len) is EagerTensor
-                    or type(len) is int
-                    and (
-                        0 <= len <= 127
-                        or -2147483648 <= len <= 2147483647
-                        and HOLDS_INT32[datatype_enum(pos)]
-                    )
-                    or type(len) in EXACT_TYPES[datatype_enum(pos)]
-                )
-                or fit_pair(None, pos, len)
-            )
+            and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
         ):
             _result = execute(
                 context[CURRENT], "Substr", name, input, pos, len, "unit", unit

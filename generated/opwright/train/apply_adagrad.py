@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -203,20 +200,7 @@ class ApplyAdagrad(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(lr) is EagerTensor
-                    and (
-                        type(grad) is EagerTensor
-                        or type(grad) is int
-                        and (
-                            0 <= grad <= 127
-                            or -2147483648 <= grad <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lr)]
-                        )
-                        or type(grad) in EXACT_TYPES[datatype_enum(lr)]
-                    )
-                    or fit_pair(None, lr, grad)
-                )
+                and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -312,20 +296,7 @@ def apply_adagrad(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(lr) is EagerTensor
-                and (
-                    type(grad) is EagerTensor
-                    or type(grad) is int
-                    and (
-                        0 <= grad <= 127
-                        or -2147483648 <= grad <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lr)]
-                    )
-                    or type(grad) in EXACT_TYPES[datatype_enum(lr)]
-                )
-                or fit_pair(None, lr, grad)
-            )
+            and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
         ):
             _result = execute(
                 context[CURRENT],

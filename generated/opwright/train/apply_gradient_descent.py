@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,7 +15,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     execute,
@@ -183,17 +180,7 @@ class ApplyGradientDescent(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(alpha) is EagerTensor
-                    and (
-                        type(delta) is EagerTensor
-                        or type(delta) is int
-                        and (
-                            0 <= delta <= 127
-                            or -2147483648 <= delta <= 2147483647
-                            and HOLDS_INT32[datatype_enum(alpha)]
-                        )
-                        or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
-                    )
+                    type(alpha) is type(delta) is EagerTensor
                     or fit_pair(None, alpha, delta)
                 )
             ):
@@ -281,17 +268,7 @@ def apply_gradient_descent(
             context[EAGER]
             and not graphs.stack
             and (
-                type(alpha) is EagerTensor
-                and (
-                    type(delta) is EagerTensor
-                    or type(delta) is int
-                    and (
-                        0 <= delta <= 127
-                        or -2147483648 <= delta <= 2147483647
-                        and HOLDS_INT32[datatype_enum(alpha)]
-                    )
-                    or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
-                )
+                type(alpha) is type(delta) is EagerTensor
                 or fit_pair(None, alpha, delta)
             )
         ):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     are_held,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     dtype_of,
@@ -174,17 +171,7 @@ class ResourceApplyGradientDescent(Op):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(alpha) is EagerTensor
-                    and (
-                        type(delta) is EagerTensor
-                        or type(delta) is int
-                        and (
-                            0 <= delta <= 127
-                            or -2147483648 <= delta <= 2147483647
-                            and HOLDS_INT32[datatype_enum(alpha)]
-                        )
-                        or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
-                    )
+                    type(alpha) is type(delta) is EagerTensor
                     or fit_pair(None, alpha, delta)
                 )
                 and _holds(var, alpha, delta)
@@ -276,17 +263,7 @@ def resource_apply_gradient_descent(
             context[EAGER]
             and not graphs.stack
             and (
-                type(alpha) is EagerTensor
-                and (
-                    type(delta) is EagerTensor
-                    or type(delta) is int
-                    and (
-                        0 <= delta <= 127
-                        or -2147483648 <= delta <= 2147483647
-                        and HOLDS_INT32[datatype_enum(alpha)]
-                    )
-                    or type(delta) in EXACT_TYPES[datatype_enum(alpha)]
-                )
+                type(alpha) is type(delta) is EagerTensor
                 or fit_pair(None, alpha, delta)
             )
             and _holds(var, alpha, delta)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     are_held,
     as_bool,
     context,
-    datatype_enum,
     default,
     describe_missing_args,
     dtype_of,
@@ -217,20 +214,7 @@ class ResourceSparseApplyAdagrad(Op):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(lr) is EagerTensor
-                    and (
-                        type(grad) is EagerTensor
-                        or type(grad) is int
-                        and (
-                            0 <= grad <= 127
-                            or -2147483648 <= grad <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lr)]
-                        )
-                        or type(grad) in EXACT_TYPES[datatype_enum(lr)]
-                    )
-                    or fit_pair(None, lr, grad)
-                )
+                and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
                 and _holds(var, accum, lr, grad)
             ):
                 execute(
@@ -340,20 +324,7 @@ def resource_sparse_apply_adagrad(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(lr) is EagerTensor
-                and (
-                    type(grad) is EagerTensor
-                    or type(grad) is int
-                    and (
-                        0 <= grad <= 127
-                        or -2147483648 <= grad <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lr)]
-                    )
-                    or type(grad) in EXACT_TYPES[datatype_enum(lr)]
-                )
-                or fit_pair(None, lr, grad)
-            )
+            and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             and _holds(var, accum, lr, grad)
         ):
             _result = execute(

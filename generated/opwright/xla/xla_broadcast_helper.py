@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -149,20 +146,7 @@ class XlaBroadcastHelper(Op, Generic[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(lhs) is EagerTensor
-                    and (
-                        type(rhs) is EagerTensor
-                        or type(rhs) is int
-                        and (
-                            0 <= rhs <= 127
-                            or -2147483648 <= rhs <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lhs)]
-                        )
-                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                    )
-                    or fit_pair(None, lhs, rhs)
-                )
+                and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.lhs_output, op.rhs_output = execute(
                     context[CURRENT],
@@ -225,20 +209,7 @@ def xla_broadcast_helper(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(lhs) is EagerTensor
-                and (
-                    type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and (
-                        0 <= rhs <= 127
-                        or -2147483648 <= rhs <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lhs)]
-                    )
-                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                )
-                or fit_pair(None, lhs, rhs)
-            )
+            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
         ):
             _result = XlaBroadcastHelperOutputs._make(
                 execute(

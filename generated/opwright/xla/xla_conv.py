@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     elements_of,
     execute,
@@ -186,20 +183,7 @@ class XlaConv(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (
-                    type(lhs) is EagerTensor
-                    and (
-                        type(rhs) is EagerTensor
-                        or type(rhs) is int
-                        and (
-                            0 <= rhs <= 127
-                            or -2147483648 <= rhs <= 2147483647
-                            and HOLDS_INT32[datatype_enum(lhs)]
-                        )
-                        or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                    )
-                    or fit_pair(None, lhs, rhs)
-                )
+                and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
                 and (
                     type(window_strides)
                     is type(padding)
@@ -349,20 +333,7 @@ def xla_conv(
         if (
             context[EAGER]
             and not graphs.stack
-            and (
-                type(lhs) is EagerTensor
-                and (
-                    type(rhs) is EagerTensor
-                    or type(rhs) is int
-                    and (
-                        0 <= rhs <= 127
-                        or -2147483648 <= rhs <= 2147483647
-                        and HOLDS_INT32[datatype_enum(lhs)]
-                    )
-                    or type(rhs) in EXACT_TYPES[datatype_enum(lhs)]
-                )
-                or fit_pair(None, lhs, rhs)
-            )
+            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             and (
                 type(window_strides)
                 is type(padding)

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -145,18 +142,7 @@ class XlaDynamicSlice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(start_indices) is EagerTensor
-                    and (
-                        type(size_indices) is EagerTensor
-                        or type(size_indices) is int
-                        and (
-                            0 <= size_indices <= 127
-                            or -2147483648 <= size_indices <= 2147483647
-                            and HOLDS_INT32[datatype_enum(start_indices)]
-                        )
-                        or type(size_indices)
-                        in EXACT_TYPES[datatype_enum(start_indices)]
-                    )
+                    type(start_indices) is type(size_indices) is EagerTensor
                     or fit_pair(None, start_indices, size_indices)
                 )
             ):
@@ -226,17 +212,7 @@ def xla_dynamic_slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(start_indices) is EagerTensor
-                and (
-                    type(size_indices) is EagerTensor
-                    or type(size_indices) is int
-                    and (
-                        0 <= size_indices <= 127
-                        or -2147483648 <= size_indices <= 2147483647
-                        and HOLDS_INT32[datatype_enum(start_indices)]
-                    )
-                    or type(size_indices) in EXACT_TYPES[datatype_enum(start_indices)]
-                )
+                type(start_indices) is type(size_indices) is EagerTensor
                 or fit_pair(None, start_indices, size_indices)
             )
         ):

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -144,14 +141,7 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(update) is EagerTensor
-                        or type(update) is int
-                        and -2147483648 <= update <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(update) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(update) is EagerTensor
                     or fit_pair(None, input, update)
                 )
             ):
@@ -218,14 +208,7 @@ def xla_dynamic_update_slice(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(update) is EagerTensor
-                    or type(update) is int
-                    and -2147483648 <= update <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(update) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(update) is EagerTensor
                 or fit_pair(None, input, update)
             )
         ):

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -165,18 +162,7 @@ class XlaGather(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(start_indices) is EagerTensor
-                    and (
-                        type(slice_sizes) is EagerTensor
-                        or type(slice_sizes) is int
-                        and (
-                            0 <= slice_sizes <= 127
-                            or -2147483648 <= slice_sizes <= 2147483647
-                            and HOLDS_INT32[datatype_enum(start_indices)]
-                        )
-                        or type(slice_sizes)
-                        in EXACT_TYPES[datatype_enum(start_indices)]
-                    )
+                    type(start_indices) is type(slice_sizes) is EagerTensor
                     or fit_pair(None, start_indices, slice_sizes)
                 )
             ):
@@ -267,17 +253,7 @@ def xla_gather(
             context[EAGER]
             and not graphs.stack
             and (
-                type(start_indices) is EagerTensor
-                and (
-                    type(slice_sizes) is EagerTensor
-                    or type(slice_sizes) is int
-                    and (
-                        0 <= slice_sizes <= 127
-                        or -2147483648 <= slice_sizes <= 2147483647
-                        and HOLDS_INT32[datatype_enum(start_indices)]
-                    )
-                    or type(slice_sizes) in EXACT_TYPES[datatype_enum(start_indices)]
-                )
+                type(start_indices) is type(slice_sizes) is EagerTensor
                 or fit_pair(None, start_indices, slice_sizes)
             )
         ):

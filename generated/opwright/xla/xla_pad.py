@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -158,14 +155,7 @@ class XlaPad(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(padding_value) is EagerTensor
-                        or type(padding_value) is int
-                        and -2147483648 <= padding_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                        or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(padding_value) is EagerTensor
                     or fit_pair(None, input, padding_value)
                 )
                 and (
@@ -253,14 +243,7 @@ def xla_pad(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(padding_value) is EagerTensor
-                    or type(padding_value) is int
-                    and -2147483648 <= padding_value <= 2147483647
-                    and HOLDS_INT32[datatype_enum(input)]
-                    or type(padding_value) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(padding_value) is EagerTensor
                 or fit_pair(None, input, padding_value)
             )
             and (

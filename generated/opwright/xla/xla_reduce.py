@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -161,17 +158,7 @@ class XlaReduce(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(input) is EagerTensor
-                    and (
-                        type(init_value) is EagerTensor
-                        or type(init_value) is int
-                        and (
-                            0 <= init_value <= 127
-                            or -2147483648 <= init_value <= 2147483647
-                            and HOLDS_INT32[datatype_enum(input)]
-                        )
-                        or type(init_value) in EXACT_TYPES[datatype_enum(input)]
-                    )
+                    type(input) is type(init_value) is EagerTensor
                     or fit_pair(None, input, init_value)
                 )
                 and _holds(input, dimensions_to_reduce)
@@ -267,17 +254,7 @@ def xla_reduce(
             context[EAGER]
             and not graphs.stack
             and (
-                type(input) is EagerTensor
-                and (
-                    type(init_value) is EagerTensor
-                    or type(init_value) is int
-                    and (
-                        0 <= init_value <= 127
-                        or -2147483648 <= init_value <= 2147483647
-                        and HOLDS_INT32[datatype_enum(input)]
-                    )
-                    or type(init_value) in EXACT_TYPES[datatype_enum(input)]
-                )
+                type(input) is type(init_value) is EagerTensor
                 or fit_pair(None, input, init_value)
             )
             and _holds(input, dimensions_to_reduce)

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
     context,
-    datatype_enum,
     describe_missing_args,
     execute,
     fit_pair,
@@ -166,17 +163,7 @@ class XlaScatter(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(operand) is EagerTensor
-                    and (
-                        type(updates) is EagerTensor
-                        or type(updates) is int
-                        and (
-                            0 <= updates <= 127
-                            or -2147483648 <= updates <= 2147483647
-                            and HOLDS_INT32[datatype_enum(operand)]
-                        )
-                        or type(updates) in EXACT_TYPES[datatype_enum(operand)]
-                    )
+                    type(operand) is type(updates) is EagerTensor
                     or fit_pair(None, operand, updates)
                 )
             ):
@@ -270,17 +257,7 @@ def xla_scatter(
             context[EAGER]
             and not graphs.stack
             and (
-                type(operand) is EagerTensor
-                and (
-                    type(updates) is EagerTensor
-                    or type(updates) is int
-                    and (
-                        0 <= updates <= 127
-                        or -2147483648 <= updates <= 2147483647
-                        and HOLDS_INT32[datatype_enum(operand)]
-                    )
-                    or type(updates) in EXACT_TYPES[datatype_enum(operand)]
-                )
+                type(operand) is type(updates) is EagerTensor
                 or fit_pair(None, operand, updates)
             )
         ):

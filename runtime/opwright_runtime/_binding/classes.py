@@ -1,11 +1,8 @@
 """The names that generated classes of ops use. `gencode` exports them."""
 
 from opwright_runtime._binding.narrowing import (
-    EXACT_TYPES,
-    HOLDS_INT32,
     EagerTensor,
     all_tensors,
-    datatype_enum,
     fit_pair,
     fit_together,
     fits,
@@ -131,8 +128,6 @@ from opwright_runtime.types import (
 __all__ = [
     "CURRENT",
     "EAGER",
-    "EXACT_TYPES",
-    "HOLDS_INT32",
     "AnyDType",
     "AnyDTypeLike",
     "AnyOperand",
@@ -216,7 +211,6 @@ __all__ = [
     "as_shapes",
     "contents_of",
     "context",
-    "datatype_enum",
     "default",
     "describe_missing_args",
     "dims_of",

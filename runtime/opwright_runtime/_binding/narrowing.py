@@ -89,19 +89,6 @@ for _enum, _found in _BY_ENUM.items():
 datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
 
-# Both lists are indexed by the DataType enum. HOLDS_INT32: whether a dtype represents
-# every int32. EXACT_TYPES: the types of NumPy integers all of whose values a dtype
-# represents.
-HOLDS_INT32 = [low <= -(2**31) and high >= 2**31 - 1 for low, high in _LIMITS]
-EXACT_TYPES = [
-    frozenset(
-        kind
-        for kind in _NUMPY_INTEGERS
-        if low <= np.iinfo(kind).min and np.iinfo(kind).max <= high
-    )
-    for low, high in _LIMITS
-]
-
 
 def all_tensors(values: Sequence[Any]) -> bool:
     """Whether all elements of a list input are eager tensors."""

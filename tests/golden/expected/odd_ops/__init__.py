@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 op_class, op_names = declare_package(
     __name__,
-    abi=4,
+    abi=5,
     ops=OPS,
     packages=["args", "attrs", "docs", "dtypes", "names"],
 )
