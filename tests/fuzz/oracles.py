@@ -44,7 +44,9 @@ REFUSALS = (
 # Checks of TensorFlow's own shape functions, which it tells as errors of its own.
 TENSORFLOWS = re.compile("RET_CHECK failure .tensorflow/core/tpu/ops")
 MEMORY = 96 << 20  # Bytes that a call may take besides a multiple of its tensors.
-KEPT = 192 << 20  # Bytes that the calls of a scenario may leave.
+# Bytes that the calls of a scenario may leave. A core's gradients of up to 16 steps wait
+# for the other cores: 192 MiB of the largest that are drawn.
+KEPT = 320 << 20
 # A snapshot of larger tables is not made.
 MOST_ELEMENTS = 1 << 20
 # More than the ids of any sample that is drawn.
