@@ -137,8 +137,8 @@ def with_elements(value: Any) -> Any:
 def misfit(bent: Bent) -> errors.OpError | None:
     info = bends.info_of(bent.op)
     inputs = [tensors(bent.arguments)[arg.name] for arg in info.inputs]
-    names = {arg.name for arg in info.inputs}
-    attrs = {n: value for n, value in bent.arguments.items() if n not in names}
+    others = {arg.name for arg in info.inputs} | info.absent.keys()
+    attrs = {n: value for n, value in bent.arguments.items() if n not in others}
     refused = tf.errors.InvalidArgumentError(None, None, "")
     return diagnosis._FailedCall(info, inputs, attrs, None, refused).sizes()
 

@@ -44,7 +44,7 @@ REFUSALS = (
 # Checks of TensorFlow's own shape functions, which it tells as errors of its own.
 TENSORFLOWS = re.compile("RET_CHECK failure .tensorflow/core/tpu/ops")
 MEMORY = 96 << 20  # Bytes that a call may take besides a multiple of its tensors.
-# Bytes that the calls of a scenario may leave. A core's gradients of up to 16 steps wait
+# Bytes that a scenario may leave. Gradients of up to 16 steps of a core wait
 # for the other cores: 192 MiB of the largest that are drawn.
 KEPT = 320 << 20
 # A snapshot of larger tables is not made.

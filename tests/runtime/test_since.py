@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import opwright
+from opwright.functions import BatchFunction, batch_function
 from opwright.image import DecodeJxl, decode_jxl
 from opwright.math import Range
 from opwright.xla import XlaCallModule
@@ -178,3 +179,21 @@ def test_dtype_of_newer_tensorflow_names_version(
         opwright.op_class("Cast").create(opwright.Scope.current(), 1, TInt1)  # type: ignore[attr-defined]
     assert "int1" not in dtypes.DTYPES
     monkeypatch.delitem(dtypes._LACKING, TInt1)
+
+
+def test_shapes_without_attr_of_newer_tensorflow_are_diagnosed(older: Any) -> None:
+    """The diagnosis reads attrs that TensorFlow lacks: they are at their defaults."""
+    older(BatchFunction, "enable_priority_aware_batch_scheduler")
+    vector = tf.TensorSpec([None], tf.float32)
+    add = tf.function(lambda x, y: x + y, input_signature=[vector, vector])
+    words = r"in_tensors\[1\] has 3 elements, in_tensors\[0\] has 2 elements"
+    with pytest.raises(opwright.OpInputError, match=words):
+        batch_function(
+            [tf.zeros([2]), tf.zeros([3])],
+            [],
+            f=add.get_concrete_function(),
+            num_batch_threads=1,
+            max_batch_size=8,
+            batch_timeout_micros=1000,
+            Tout=[opwright.TFloat32],
+        )

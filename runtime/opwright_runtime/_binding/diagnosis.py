@@ -445,7 +445,10 @@ class _FailedCall:
         info = self.info
         attrs: dict[str, object] = {}
         labels: dict[str, str] = {}
-        for attr in (*info.attrs, *info.absent.values()):
+        for attr in info.absent.values():  # The call leaves them at their defaults.
+            attrs[attr.name] = attr.default
+            labels[attr.name] = attr.python_name
+        for attr in info.attrs:
             value = self.attrs.get(attr.name, attr.default)
             attrs[attr.name] = (
                 None if value is None else attr_values.plain(attr.kind, value)
