@@ -15,12 +15,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from support import tiers
 from support.places import OPDEFS
 
 #: The calls. A row has a `call`, or an `argument` of the example's call of its `op`,
@@ -35,10 +37,17 @@ SECONDS = 20
 GIBIBYTES = 2
 LIMIT = "OPWRIGHT_MAX_OUTPUT_BYTES"
 ENVIRONMENT = {LIMIT: str(GIBIBYTES * 2**30)}
+#: The arguments of a call.
+Arguments = dict[str, Any]
+
+
+def _read(path: Path) -> Any:
+    """A file of YAML; libyaml takes a tenth of the time of the parser in Python."""
+    return yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
 
 
 def rows() -> list[Row]:
-    found: list[Row] = yaml.safe_load(TABLE.read_text("utf-8"))
+    found: list[Row] = _read(TABLE)
     return found
 
 
@@ -49,7 +58,7 @@ def text_of(row: Row) -> str:
 
 def opdef(name: str) -> dict[str, Any]:
     (path,) = OPDEFS.glob(f"*/{name}.yaml")
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    found: dict[str, Any] = _read(path)
     return found
 
 
@@ -59,7 +68,7 @@ def bent_by_conditions() -> Iterator[Row]:
         text = path.read_text()
         if "\nrequires:\n" not in text or "ref: true" in text:
             continue
-        found = yaml.safe_load(text)
+        found = _read(path)
         if ">>> with tf.Graph()" in found["example"]:
             continue
         inputs = found.get("inputs", [])
@@ -92,16 +101,24 @@ def _against(condition: str) -> Iterator[tuple[str, str]]:
 def main(*modes: str) -> None:
     os.chdir(tempfile.mkdtemp())
     made = bent_in_graph if modes == ("graphs",) else refusal
-    for row in rows() if modes else [*rows(), *bent_by_conditions()]:
+    for row in rows_of(*modes):
         told = {"op": row["op"], "call": text_of(row), **made(row)}
         print(json.dumps(told), flush=True)
+
+
+def rows_of(*modes: str) -> list[Row]:
+    """The calls that are made in these modes; `make test` makes a part of them."""
+    if modes:
+        return tiers.part_of(rows())
+    return [*rows(), *tiers.part_of(list(bent_by_conditions()))]
 
 
 def refusal(row: Row) -> dict[str, Any]:
     """The outcome of a call."""
     if "call" in row:
         return outcome(lambda: eval(row["call"], _names()))
-    found = _changed(row)
+    # A refused call changes none of the example's tensors: other rows take them too.
+    found = _changed(row, _example_once)
     if found is None:
         return {"refused": None, "message": "the example does not call the function"}
     made, arguments, spelled, new = found
@@ -119,7 +136,7 @@ def raw(row: Row) -> None:
     if "call" in row:
         eval(row.get("raw", row["call"]), {**_names(), "r": tf.raw_ops})
         return
-    found = _changed(row)
+    found = _changed(row, _example)
     assert found is not None, row
     _, arguments, spelled, new = found
     cls = opwright.op_class(row["op"])
@@ -187,7 +204,7 @@ def bent_in_graph(row: Row) -> dict[str, Any]:
     if "call" in row:
         return skipped
     name, argument = row["op"], row["argument"]
-    found = _changed(row)
+    found = _changed(row, _example)
     info = opwright.op_class(name).op_def
     inputs = {arg.name: arg for arg in info.inputs}
     if found is None or argument not in inputs or inputs[argument].is_list:
@@ -217,16 +234,33 @@ def bent_in_graph(row: Row) -> dict[str, Any]:
     return {"refused": name if "must hold" in message else "", "message": message}
 
 
-def _changed(row: Row) -> tuple[Any, dict[str, Any], str, Any] | None:
+def _changed(
+    row: Row, example: Callable[[str], tuple[Any, dict[str, Any], list[Arguments]]]
+) -> tuple[Any, Arguments, str, Any] | None:
     """The function of an op, the arguments of the example's call, and another one."""
     import opwright
 
-    name, argument = row["op"], row["argument"]
-    cls = opwright.op_class(name)
-    module = sys.modules[cls.__module__]
+    function, names, calls = example(row["op"])
+    if not calls:
+        return None
+    arguments, argument = calls[0], row["argument"]
+    spelled = opwright.op_class(row["op"]).PYTHON_NAMES.get(argument, argument)
+    new = eval(row["value"], names | {"old": arguments.get(spelled)})
+    return function, arguments, spelled, new
+
+
+def _example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
+    """Runs the example of an op.
+
+    Returns:
+        The op's function, the names of the example, and the arguments of its calls.
+    """
+    import opwright
+
+    module = sys.modules[opwright.op_class(name).__module__]
     names = {**_names(), **{n: getattr(module, n) for n in module.__all__}}
     function = module.__all__[-1]
-    calls: list[dict[str, Any]] = []
+    calls: list[Arguments] = []
     names[function] = _recorder(names[function], calls)
     examples = doctest.DocTestParser().get_examples(f"{opdef(name)['example']}\n")
     code = "\n".join(example.source.rstrip("\n") for example in examples)
@@ -234,15 +268,13 @@ def _changed(row: Row) -> tuple[Any, dict[str, Any], str, Any] | None:
     without_kernel = contextlib.suppress(opwright.OpKernelError)
     with contextlib.redirect_stdout(io.StringIO()), without_kernel:
         exec(code, names)
-    if not calls:
-        return None
-    arguments = calls[0]
-    spelled = cls.PYTHON_NAMES.get(argument, argument)
-    new = eval(row["value"], names | {"old": arguments.get(spelled)})
-    return getattr(module, function), arguments, spelled, new
+    return getattr(module, function), names, calls
 
 
-def _recorder(function: Any, calls: list[dict[str, Any]]) -> Any:
+_example_once = cache(_example)
+
+
+def _recorder(function: Any, calls: list[Arguments]) -> Any:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
 
