@@ -20,7 +20,10 @@ from support.processes import run_code, run_program
 @pytest.mark.parametrize(
     "case",
     [
-        "same_tables",
+        "same_tables of 2",
+        "same_tables of 4",
+        "same_tables of 8",
+        "same_tables of 4, pipelined",
         "checkpoints",
         "values",
         "ways_to_enqueue",

@@ -13,9 +13,10 @@ from opwright_runtime._internals import kernel_registry
 from support.processes import run_program
 
 
-def losses(flags: str) -> dict[str, list[float]]:
+def losses(mode: str, flags: str) -> dict[str, list[float]]:
     done = run_program(
         "rnn.support.auto_jit",
+        mode,
         afresh=True,
         TF_XLA_FLAGS=flags,
         TF_CUDNN_RESET_RND_GEN_STATE="1",  # Masks that can be compared.
@@ -25,10 +26,11 @@ def losses(flags: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.rotating(part=9)
-def test_auto_jit_losses_match_those_without() -> None:
-    plain = losses("")
-    clustered = losses("--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
+@pytest.mark.rotating
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_relu"])
+def test_auto_jit_losses_match_those_without(mode: str) -> None:
+    plain = losses(mode, "")
+    clustered = losses(mode, "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
     assert plain.keys() == clustered.keys()
     different = 0
     for name, wanted in plain.items():

@@ -69,6 +69,7 @@ def test_hidden_log_after_an_error_restores_stderr(
     assert capfd.readouterr().err == ROWS.decode()
 
 
+@pytest.mark.rotating  # Each command imports TensorFlow afresh.
 @pytest.mark.parametrize("command", CALLS)
 def test_command_prints_no_log(command: str, tmp_path: Path) -> None:
     target, arguments = CALLS[command]

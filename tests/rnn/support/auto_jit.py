@@ -1,4 +1,4 @@
-"""Trains recurrent layers and prints the losses as JSON: `auto_jit.py`.
+"""Trains recurrent layers and prints the losses as JSON: `auto_jit.py MODE`.
 
 Around the forward op, or around its gradient, lie ops that XLA does not compile. So
 where TensorFlow chooses what it compiles, the two are kernels of different kinds.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -67,8 +68,7 @@ def losses(mode: str, direction: str, alone: str) -> list[float]:
 print(
     json.dumps(
         {
-            f"{mode} {direction}, {alone} alone": losses(mode, direction, alone)
-            for mode in ("lstm", "gru", "rnn_relu")
+            f"{direction}, {alone} alone": losses(sys.argv[1], direction, alone)
             for direction in ("unidirectional", "bidirectional")
             for alone in ("forward", "backward", "neither")
         }
