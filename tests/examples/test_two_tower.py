@@ -91,10 +91,18 @@ def test_two_tower_resume_matches_uninterrupted_run(
     np.testing.assert_allclose(*films, atol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training, as its first seconds leave it."""
+    folder = tmp_path_factory.mktemp("begun")
+    (folder / "settings.json").write_text("{}")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--folder", "{trained}"], "a training is in .* already"),
+        (["--folder", "{begun}"], "a training is in .* already"),
         (["--folder", "{empty}", "--resume"], "no training to go on with"),
         (["--folder", "{empty}", "--users", "10"], "a batch is more than all"),
     ],
@@ -102,11 +110,11 @@ def test_two_tower_resume_matches_uninterrupted_run(
 def test_two_tower_impossible_arguments_are_refused(
     arguments: list[str],
     words: str,
-    trained: Path,
+    begun: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    places = {"trained": trained, "empty": tmp_path}
+    places = {"begun": begun, "empty": tmp_path}
     assert two_tower.main([one.format(**places) for one in arguments]) == 1
     assert re.search(words, " ".join(capsys.readouterr().out.split()))
     assert not list(tmp_path.iterdir())
