@@ -38,7 +38,7 @@ from support.places import OPDEFS
 pytestmark = pytest.mark.partial
 
 Test = TypeVar("Test", bound=Callable[..., None])
-DRAWN = int(os.environ.get("OPWRIGHT_FUZZ") or (100 if tiers.FULL else 20))
+DRAWN = int(os.environ.get("OPWRIGHT_FUZZ") or (100 if tiers.FULL else 10))
 
 
 def fuzz(test: Test) -> Test:

@@ -150,7 +150,7 @@ def tried(call: Callable[[], object]) -> str:
 @pytest.mark.partial
 @given(step=steps())
 @settings(
-    max_examples=400 if tiers.FULL else 100,
+    max_examples=400 if tiers.FULL else 40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

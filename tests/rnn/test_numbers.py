@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rnn.support.cases import DTYPES, MODES, Case, cases, check, with_lengths
+from support.tiers import FULL
 
 EVERY = [(mode, dtype) for mode in MODES for dtype in DTYPES]
 
@@ -43,12 +44,13 @@ def test_cudnn_rnn_every_combination_matches_reference(
         check(with_lengths(case) if lengths else case)
 
 
+@pytest.mark.partial
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
 def test_cudnn_rnn_random_case_matches_reference(
     isa: str, mode: str, dtype: tf.DType
 ) -> None:
     @settings(
-        max_examples=12,
+        max_examples=12 if FULL else 4,
         deadline=None,
         derandomize=True,
         database=None,

@@ -95,9 +95,9 @@ def marker_of(name: str) -> str | None:
     return None
 
 
-def part_of(items: Sequence[Item]) -> list[Item]:
-    """A tenth of `items`, another one at each commit; all of them where FULL."""
-    return list(items) if FULL else list(items[part() :: PARTS])
+def part_of(items: Sequence[Item], parts: int = PARTS) -> list[Item]:
+    """One of `parts` parts of `items`, the next one at each commit; all where FULL."""
+    return list(items) if FULL else list(items[part(parts) :: parts])
 
 
 def of_other_parts(items: Iterable[pytest.Item]) -> list[pytest.Item]:
@@ -124,8 +124,8 @@ def of_other_parts(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 @cache
-def part() -> int:
-    """The number of the tenth: OPWRIGHT_PART, or as many as the commits count."""
+def part(parts: int = PARTS) -> int:
+    """The number of the part: OPWRIGHT_PART, or as many as the commits count."""
     chosen = os.environ.get("OPWRIGHT_PART")
     if chosen is None:
         counted = subprocess.run(
@@ -137,4 +137,4 @@ def part() -> int:
         )
         # Outside of a repository, as in an unpacked sdist.
         chosen = counted.stdout.strip() or "0"
-    return int(chosen) % PARTS
+    return int(chosen) % parts
