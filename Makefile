@@ -43,11 +43,12 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or notebooks or process_ends or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
-	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py
+	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py tests/reference/test_examples.py \
+		tests/test_pictures.py
 
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
-	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or $(EXTENDED))" \
+	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or typing or $(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 
 test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.

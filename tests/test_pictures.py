@@ -12,7 +12,7 @@ from support.places import ROOT
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("wrong_call", marks=pytest.mark.rotating(part=8)), "mechanisms"],
+    [pytest.param("wrong_call", marks=pytest.mark.typing), "mechanisms"],
 )
 def test_picture_is_up_to_date(name: str) -> None:
     program = ROOT / "docs" / "images" / f"{name}.py"

@@ -19,7 +19,6 @@ from support.workplace import command, command_on_registry, tree
 Build = Callable[..., Path]
 HERE = Path(__file__).parent
 Versions = tuple[Path, Path]
-pytestmark = pytest.mark.rotating(together="libraries", part=5)  # Compiles.
 
 CHANGES = """\
 Come: added the op

@@ -32,7 +32,7 @@ def runs(name: str) -> bool:
     return examples.runs(every_op()[name])
 
 
-@pytest.mark.rotating(part=6)
+@pytest.mark.typing
 def test_example_that_cannot_run_passes_mypy(tmp_path: Path) -> None:
     """The docs show them for a device that this machine lacks."""
     module = tmp_path / "shown.py"

@@ -65,7 +65,11 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "project": (
         "builds a project or a package from nothing",
-        ("golden/test_native_ops.py", "golden/test_own_library.py"),
+        (
+            "golden/test_library_versions.py",
+            "golden/test_native_ops.py",
+            "golden/test_own_library.py",
+        ),
     ),
     "site": ("builds the site: `make test-site`", ("docs_site",)),
     "typing": (
