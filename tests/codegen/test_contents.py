@@ -49,6 +49,7 @@ def test_generate_with_a_fifo_for_groups_or_in_the_way_names_it(tmp_path: Path) 
     assert "generated/opwright/math/roll.py: is a FIFO, not a reg" in done.stderr
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_source_that_is_a_fifo_is_refused(tmp_path: Path) -> None:
     for name in ("ops.pb", "ops.so"):
         os.mkfifo(tmp_path / name)

@@ -63,6 +63,7 @@ def dated(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_of_late_versions_keeps_older_dates(dated: Path) -> None:
     before = (dated / "opdefs/math/Gone.yaml").read_text("utf-8")
     done = command_on_registry("since", "2.20=a.pb", "2.21=b.pb", cwd=dated)
@@ -77,6 +78,7 @@ def test_since_of_late_versions_keeps_older_dates(dated: Path) -> None:
     assert (dated / "opdefs/math/Gone.yaml").read_text("utf-8") == before
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_takes_back_a_date_that_a_version_contradicts(dated: Path) -> None:
     path = dated / "opdefs/math/Roll.yaml"
     path.write_text(ROLL.replace("since: '2.17'", "since: '2.21'"))
@@ -85,6 +87,7 @@ def test_since_takes_back_a_date_that_a_version_contradicts(dated: Path) -> None
     assert "\nsince: " not in path.read_text("utf-8")
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 @pytest.mark.parametrize("versions", [("2.21=b.pb", "2.20=a.pb"), ("2.9=a.pb",) * 2])
 def test_since_of_versions_out_of_order_is_refused(
     versions: tuple[str, str], dated: Path
@@ -102,6 +105,7 @@ def kept(folder: Path, version: str, ops: list[op_def_pb2.OpDef]) -> None:
     path.write_bytes(registry.save(ops, path))
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_compares_registries_that_are_kept_with_those_given(dated: Path) -> None:
     kept(dated, "2.20", [op("Roll", [1, 19], "by")])
     kept(dated, "2.19", [op("Roll", [1])])
@@ -117,6 +121,7 @@ def test_since_compares_registries_that_are_kept_with_those_given(dated: Path) -
     assert "default: false, since: '2.21'}" in text
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_without_a_version_in_between_is_refused(dated: Path) -> None:
     """The later one would seem to have brought all that it has."""
     for versions in ("2.19=a.pb", "2.21=b.pb"), ("1.9=a.pb", "2.1=b.pb"):
@@ -131,6 +136,7 @@ def test_since_without_a_version_in_between_is_refused(dated: Path) -> None:
         assert (dated / "opdefs/math/Roll.yaml").read_text("utf-8") == ROLL
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_without_any_version_is_refused(dated: Path) -> None:
     done = command_on_registry("since", cwd=dated)
     assert done.returncode == 2
@@ -140,6 +146,7 @@ def test_since_without_any_version_is_refused(dated: Path) -> None:
     ) in done.stderr
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_with_a_registry_of_another_name_is_refused(dated: Path) -> None:
     kept(dated, "2.21.0", [])
     done = command_on_registry("since", cwd=dated)
@@ -148,6 +155,7 @@ def test_since_with_a_registry_of_another_name_is_refused(dated: Path) -> None:
     assert f"{said} 2.21.pb.xz" in done.stderr
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_writes_the_first_version_without_an_op_or_attr(dated: Path) -> None:
     kept(dated, "2.21", [op("Gone", [1]), op("Roll", [1, 19, 6], "by", "fast")])
     kept(dated, "2.22", [op("Roll", [1, 19, 6], "by")])
@@ -172,6 +180,7 @@ def test_since_writes_the_first_version_without_an_op_or_attr(dated: Path) -> No
     assert "dropped_in" not in roll.read_text("utf-8")
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_since_keeps_the_first_version_without_an_op_that_is_newer(dated: Path) -> None:
     roll = dated / "opdefs/math/Roll.yaml"
     text = ROLL.replace("since: '2.17'\n", "since: '2.17'\ndropped_in: '2.22'\n")
@@ -183,6 +192,7 @@ def test_since_keeps_the_first_version_without_an_op_that_is_newer(dated: Path) 
     assert "since: '2.17'\ndropped_in: '2.22'\n" in roll.read_text("utf-8")
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_import_puts_a_dropped_option_where_it_was(dated: Path) -> None:
     roll = dated / "opdefs/math/Roll.yaml"
     roll.write_text(ROLL.replace("since: '2.18'}", "dropped_in: '2.22'}"))
@@ -249,6 +259,7 @@ def test_kept_registries_begin_with_the_versions_that_wheels_are_for() -> None:
     assert len(HISTORY) <= len(supported) + 1
 
 
+@pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("first", range(len(HISTORY)))
 def test_dated_by_kept_registries_changes_no_opdef(first: int) -> None:
     """Also by the later ones alone, which do not tell what the earlier ones brought."""
@@ -264,6 +275,7 @@ def ops_by_name(path: str) -> dict[str, Op]:
     return {op.name: op for op in sources.ops(path)[0]}
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_source_that_is_a_version_is_its_registry(tmp_path: Path) -> None:
     done = command_on_registry("diff", "2.20", "2.21", cwd=tmp_path)
     assert "DecodeJxl: added the op\n" in done.stdout

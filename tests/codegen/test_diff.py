@@ -228,6 +228,7 @@ def test_save_list_differs_from_changed_opdefs(tmp_path: Path, suffix: str) -> N
     assert "1 of which break callers" in gone.stderr
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_diff_of_an_unreadable_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.pb").write_bytes(b"\xff\xff")
     for source in ("missing.pb", "broken.pb"):

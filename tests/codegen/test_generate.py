@@ -80,6 +80,7 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
     }
 
 
+@pytest.mark.slow  # It takes seconds.
 def test_generate_without_changes_writes_nothing(place_of_work: Path) -> None:
     before = times(place_of_work)
     again = command("generate", cwd=place_of_work)
@@ -195,6 +196,7 @@ def test_generate_without_a_referenced_op_is_refused(place_of_work: Path) -> Non
     assert tree(place_of_work / "generated") == before
 
 
+@pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("what", ["edited", "missing", "extra", "manifest"])
 def test_check_finds_what_is_not_as_generated(
     little: Path, tmp_path: Path, what: str

@@ -69,6 +69,7 @@ def test_generate_group_line_is_package_docstring(mine: Path) -> None:
     )
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_generate_exported_module_adds_names_to_package(mine: Path) -> None:
     """Its `__all__`, in addition to the ops; imported when a name of it is read."""
     (mine / "effects.py").write_text("__all__ = ['reverse']\nreverse = other = len\n")

@@ -48,6 +48,7 @@ def facts(op_def: Any) -> Op:
     return registry.from_op_def(op_def, "core")
 
 
+@pytest.mark.slow  # It takes seconds.
 def test_registry_ops_all_have_opdefs() -> None:
     assert sorted(installed_ops()) == sorted(op_defs())
 
@@ -392,6 +393,7 @@ def test_import_of_an_inexpressible_op_skips_it(
     assert set(tree(tmp_path)) == {"nn/Ok.yaml"}
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 @pytest.mark.parametrize(
     "attr",
     [

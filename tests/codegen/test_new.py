@@ -55,6 +55,7 @@ def new(folder: Path, opdef: str, package: str = "my_ops") -> list[str]:
     return [line.partition(": ")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow  # It takes seconds.
 def test_new_after_edits_keeps_author_files(tmp_path: Path) -> None:
     opdef = place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
     where = "my_opdefs/audio/Gain.yaml"
@@ -249,6 +250,7 @@ attrs:
 """
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) -> None:
     """The op is TensorFlow's, so that nothing is compiled."""
     output = "  - {name: idx, type: out_idx, shape: n}\n"
@@ -439,6 +441,7 @@ def test_example_project_is_as_generated(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (EXAMPLE / name).read_text(), name
 
 
+@pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("folder", ["my defs", "$(shell touch ran)", "a;touch ran;b"])
 def test_new_with_a_folder_that_a_shell_reads_quotes_it(
     folder: str, tmp_path: Path

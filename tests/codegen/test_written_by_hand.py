@@ -46,6 +46,7 @@ def test_lint_of_an_opdef_without_prose_warns_and_names_what_lacks(
     assert done.stderr.endswith("opdefs: 1 op, 0 errors, 1 warning\n")
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_import_of_a_new_op_names_lint_as_the_next_step(tmp_path: Path) -> None:
     path = tmp_path / "ops.pb"
     path.write_bytes(registry.save([op_def_pb2.OpDef(name="Bare")], path))

@@ -5,6 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 import opwright
 from opwright_codegen import emit
 from opwright_runtime import gencode, types
@@ -26,6 +28,7 @@ def test_abi_of_generator_equals_runtime() -> None:
     assert emit.ABI == gencode.ABI
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_package_with_other_abi_is_refused(tmp_path: Path) -> None:
     package = shutil.copytree(GOLDEN / "odd_ops", tmp_path / "odd_ops")
     init = package / "__init__.py"

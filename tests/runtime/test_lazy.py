@@ -27,6 +27,7 @@ def run(program):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_one_op_imports_no_other():
     run("""
 import sys
@@ -41,6 +42,7 @@ assert "opwright_runtime._binding.diagnosis" not in sys.modules
 """)
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_packages_are_imported_when_they_are_named():
     run("""
 import sys
@@ -59,6 +61,7 @@ else:
 """)
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_import_of_old_name_imports_one_op():
     run("""
 import sys
@@ -76,6 +79,7 @@ assert "opwright.array.shape" not in sys.modules
 """)
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_import_of_function_precedes_module_of_same_name():
     run("""
 import opwright.linalg.mat_mul

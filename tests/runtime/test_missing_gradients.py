@@ -95,6 +95,7 @@ def test_gradient_that_raises_a_lookup_error_of_its_own_passes_it_on():
     assert not isinstance(raised.value, opwright.OpError)
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_gradient_registered_after_the_call_is_used():
     code = """
 import tensorflow as tf

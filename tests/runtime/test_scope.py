@@ -317,6 +317,7 @@ def test_scope_of_finalized_graph_raises():
         add(Scope(graph))
 
 
+@pytest.mark.slow  # In a process with TensorFlow.
 def test_graph_mode_without_eager_execution():
     """For all of a process, so in one of its own."""
     program = """
