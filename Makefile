@@ -76,11 +76,14 @@ $(VENV)/.native: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --group native
 	@touch $@
 
+BUILT = all
 native: $(VENV)/.native ## Build the native kernels against the TensorFlow in the environment; CUDA=ON for GPUs too.
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_CUDA=$(CUDA) >/dev/null
-	$(BIN)/cmake --build build/native --parallel $(JOBS)
+	$(BIN)/cmake --build build/native --parallel $(JOBS) --target $(BUILT)
 
+# Built with the library, or one processor would be idle while the other links it.
+test-cc: BUILT += unit_tests
 test-cc: native ## Run the tests in C++.
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target unit_tests
 	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-exclude cuda
