@@ -45,16 +45,20 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return source
 
 
-@pytest.mark.rotating
+def in_part(part: int, kind: str, mask: bool) -> Any:
+    """A case of a rotating test; it takes too long to meet another one by chance."""
+    return pytest.param(kind, mask, marks=pytest.mark.rotating(part=part))
+
+
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     ("kind", "mask"),
     [
-        ("exported", False),
-        ("exported", True),
-        ("SavedModel", False),
-        (".h5", True),
-        (".keras", False),
+        in_part(1, "exported", False),
+        in_part(2, "exported", True),
+        in_part(3, "SavedModel", False),
+        in_part(5, ".h5", True),
+        in_part(6, ".keras", False),
     ],
 )
 def test_convert_of_layers_of_keras_2_reaches_all_formats(
@@ -171,9 +175,13 @@ def test_to_tflite_of_layers_of_keras_2_fuses_an_lstm(tmp_path: Path) -> None:
     assert tflite_ops(tmp_path / "target").count("UNIDIRECTIONAL_SEQUENCE_LSTM") == 2
 
 
-@pytest.mark.rotating
 @pytest.mark.parametrize(
-    ("kind", "mask"), [("exported", False), ("exported", True), ("SavedModel", False)]
+    ("kind", "mask"),
+    [
+        in_part(7, "exported", False),
+        in_part(8, "exported", True),
+        in_part(9, "SavedModel", False),
+    ],
 )
 def test_to_plain_of_layers_of_keras_2_keeps_their_gradients(
     kind: str, mask: bool, tmp_path: Path
