@@ -17,6 +17,10 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 # A file's tests follow each other, which share what they are made with.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
+# What a tier prints last: the seconds since packages were installed.
+BEGIN = $(eval BEGAN := $(shell date +%s))
+TOOK = @echo "==== make $@: passed in $$(($$(date +%s) - $(BEGAN))) s, without installations"
+
 .DEFAULT_GOAL := help
 .PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-models fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel wheels sdist
@@ -48,11 +52,14 @@ types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples 
 
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
+	$(BEGIN)
 	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or typing or $(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
+	$(TOOK)
 
-test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
+test: $(VENV)/.tpu test-cc ## Build the native kernels and test all that a change can break: ten minutes.
 	$(PYTEST) --tenth -m "not (site or typing or $(EXTENDED))"
+	$(TOOK)
 
 # What writes ONNX and TFLite files.
 $(VENV)/.convert: $(VENV)/.ready
@@ -64,10 +71,11 @@ $(VENV)/.notebooks: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --group notebooks
 	@touch $@
 
-test-extended: test-cc $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks ## Run what `test` leaves out or runs in part.
+test-extended: $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks test-cc ## Run what `test` leaves out or runs in part.
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target cuda_tests
 	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-regex cuda
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial or rotating"
+	$(TOOK)
 
 test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
 
@@ -78,6 +86,7 @@ $(VENV)/.native: $(VENV)/.ready
 
 BUILT = all
 native: $(VENV)/.native ## Build the native kernels against the TensorFlow in the environment; CUDA=ON for GPUs too.
+	$(BEGIN)
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_CUDA=$(CUDA) >/dev/null
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target $(BUILT)
