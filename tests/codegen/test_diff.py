@@ -197,7 +197,7 @@ def test_prose_is_no_change() -> None:
     assert compare([OP], [new]) == []
 
 
-@pytest.mark.slow  # test_lossless.py finds the same, without the command.
+@pytest.mark.rotating  # test_lossless.py finds the same, without the command.
 def test_diff_of_installed_and_opdefs_is_what_other_versions_have() -> None:
     done = command_on_registry("diff", "installed", "opdefs")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -29,7 +29,7 @@ from .reduce import reduced, without
 from .supervisor import Worker
 from .ways import Prepared, tensorflow_takes
 
-CALLS = 1500 if tiers.FULL else 500
+CALLS = 1500 if tiers.FULL else 250
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))
 
 

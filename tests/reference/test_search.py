@@ -21,7 +21,7 @@ from opwright import OpInputError, OpUnknownError
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.documents import documents
 from opwright_runtime.search.words import parts_of
-from support.processes import Done, run_program
+from support.processes import Done, run_code, run_program
 
 LISTS = yaml.safe_load(Path(__file__).with_name("queries.yaml").read_text("utf-8"))
 #: Of how many queries of a list an op that answers has to be among the first three.
@@ -349,17 +349,16 @@ def test_cli_search_in_a_pipe_prints_whole_rows() -> None:
 
 
 def test_cli_search_in_a_terminal_cuts_rows_to_its_width() -> None:
+    program = """
+import os, runpy, sys
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), 1)
+sys.argv[1:] = ["search", "--limit", "2", "MatMul"]
+runpy.run_module("opwright", run_name="__main__", alter_sys=True)
+"""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "opwright", "search", "--limit", "2", "MatMul"]
     with open(ours, "rb", buffering=0) as terminal:
-        subprocess.run(
-            command,
-            env={**os.environ, "COLUMNS": "60"},
-            stdout=theirs,
-            stderr=subprocess.DEVNULL,
-            check=True,
-            timeout=120,
-        )
+        done = run_code(program, os.ttyname(theirs), COLUMNS="60")
+        assert done.returncode == 0, done.stderr
         printed = terminal.read(10_000).decode()
         os.close(theirs)
     rows = printed.splitlines()

@@ -56,6 +56,7 @@ def test_check_tpu_keras_model_is_inference(file: Path) -> None:
         assert "seed_generator" not in str(report)
 
 
+@pytest.mark.rotating  # A training step below compiles the same model.
 def test_check_tpu_keras_model_in_training_updates_its_variables(file: Path) -> None:
     for model in (flipped, file):
         report = check_tpu(model, IMAGES, chips="v5e", training=True)
