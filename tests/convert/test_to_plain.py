@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from opwright.nn import (
     cudnn_rnn_v3,
 )
 from support.processes import run_code
+from support.tiers import part_of
 
 UNITS, INPUTS, SIZE = 3, 2, 84
 X = np.random.default_rng(0).standard_normal((5, 2, INPUTS)).astype("float32")
@@ -209,9 +211,17 @@ def parameter_ops(layers: int, inputs: int, counts: Any, options: Any) -> Any:
     return serve
 
 
-@pytest.mark.parametrize("input_mode", ["linear_input", "skip_input", "auto_select"])
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-@pytest.mark.parametrize("num_proj", [0, 2])
+PACKED = itertools.product(
+    ["linear_input", "skip_input", "auto_select"],
+    ["unidirectional", "bidirectional"],
+    [0, 2],
+)
+
+
+@pytest.mark.partial
+@pytest.mark.parametrize(
+    ("input_mode", "direction", "num_proj"), part_of(list(PACKED), 5)
+)
 def test_to_plain_of_parameter_ops_gives_equal_numbers(
     input_mode: str, direction: str, num_proj: int, tmp_path: Path
 ) -> None:

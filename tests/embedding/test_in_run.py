@@ -70,6 +70,7 @@ FOR_ONE_CORE = "is for one core, and the strategy has 2"
     ],
 )
 @pytest.mark.parametrize("kind", ["strict", "lenient"])
+@pytest.mark.rotating(together="replicas")
 def test_replica_step_gives_expected_result_or_error(
     found: dict[str, Any], case: str, kind: str, strict: Any, lenient: Any
 ) -> None:
