@@ -34,6 +34,9 @@ function(opwright_library name)
     set_property(SOURCE ${ARG_SIGNED} APPEND PROPERTY COMPILE_OPTIONS ${SIGNED_FLAGS})
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+  if(TARGET tensorflow_headers AND "tensorflow" IN_LIST ARG_LINKS)
+    target_precompile_headers(${name} REUSE_FROM tensorflow_headers)
+  endif()
 endfunction()
 
 # opwright_isa_sources(TARGET STEM FLAGS ...): STEM{portable,avx2,avx512}.cc, each compiled
@@ -60,6 +63,14 @@ function(opwright_tests domain)
   add_executable(${domain}_test EXCLUDE_FROM_ALL ${ARG_SOURCES})
   target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS})
   target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
+  # Precompiled by the first of these programs, where not sanitized: see TensorFlow.cmake.
+  if(NOT OPWRIGHT_SANITIZE AND domain STREQUAL "base")
+    target_precompile_headers(base_test PRIVATE
+      <algorithm> <cmath> <cstdint> <functional> <future> <limits> <map> <memory> <mutex> <set>
+      <sstream> <string> <thread> <utility> <vector>)
+  elseif(NOT OPWRIGHT_SANITIZE)
+    target_precompile_headers(${domain}_test REUSE_FROM base_test)
+  endif()
   if(ARG_CUDA)
     add_dependencies(cuda_tests ${domain}_test)
   else()

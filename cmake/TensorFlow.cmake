@@ -8,6 +8,13 @@ if(TF_VERSION VERSION_GREATER_EQUAL 2.19 AND TF_VERSION VERSION_LESS 2.20)
 endif()
 if(NOT OPWRIGHT_SANITIZE)
   target_link_options(tensorflow INTERFACE -Wl,-s)
+  # Precompiled, because these headers take most of the time that a file compiles. Sanitized
+  # builds parse them in each file, so that each is seen to include what it uses.
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/tensorflow_headers.cc CONTENT "")
+  add_library(tensorflow_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/tensorflow_headers.cc)
+  target_link_libraries(tensorflow_headers PRIVATE tensorflow)
+  target_precompile_headers(tensorflow_headers PRIVATE
+    <tensorflow/core/framework/op.h> <tensorflow/core/framework/op_kernel.h>)
 elseif(OPWRIGHT_SANITIZE MATCHES "undefined")
   # Where GCC checks for null, the addresses of functions are no constants to it, and
   # TensorFlow's headers want them to be. Its own classes come without what vptr needs.
