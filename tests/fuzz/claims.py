@@ -82,6 +82,7 @@ REFUSED_BEFORE = {
     ),
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
+    "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",

@@ -17,6 +17,7 @@ from opwright import OpInputError
 from opwright_runtime import errors
 from support.equivalence.calls import call_tensorflow
 
+from . import bends
 from .bends import DTYPES, Bent
 from .claims import false
 from .diagnosis import names, tally
@@ -424,3 +425,22 @@ def test_judged_transforms_of_nothing_run(op: str) -> None:
     fitting = {"input": np.ones([2, 2], dtype), "fft_length": np.int32([2, 2])}
     given = {"input": np.ones([2, 0], dtype), "fft_length": np.int32([2, 0])}
     assert judged(Bent(op, given, fitting, "eager")) == ("ran", None, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["window_strides", "padding", "lhs_dilation", "rhs_dilation"]
+)
+def test_judged_windows_without_sizes_run(name: str) -> None:
+    """Without sizes, XLA moves windows by one, with neither padding nor gaps."""
+    fitting = bends.examples("XlaConvV2")[0]
+    without = {**fitting, name: np.asarray(fitting[name])[:0]}
+    assert judged(Bent("XlaConvV2", without, fitting, "eager")) == ("ran", None, "")
+
+
+def test_judged_batch_function_of_other_sizes_is_refused() -> None:
+    """The op has attrs that only newer versions of TensorFlow have."""
+    fitting = bends.examples("BatchFunction")[0]
+    tensors = [np.zeros([2, 2], np.float32), np.zeros([3, 2], np.float32)]
+    bent = {**fitting, "in_tensors": tensors}
+    kind, why, _ = judged(Bent("BatchFunction", bent, fitting, "eager"))
+    assert (kind, why) == ("OpInputError", None)
