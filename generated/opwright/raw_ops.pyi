@@ -31957,9 +31957,10 @@ def QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is signed, other than in
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
     Gradient: none registered.
@@ -32065,9 +32066,10 @@ def QuantizedConv2DWithBiasSumAndRelu(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own.
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own.
 
     Gradient: none registered.
 
@@ -32164,9 +32166,10 @@ def QuantizedConv2DWithBiasSumAndReluAndRequantize(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is unsigned;
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
@@ -34634,6 +34637,9 @@ def RaggedTensorToVariantGradient(
     Gradients of rows that were packed one by one come as variants of dense tensors, and
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
+
+    The variants do not say how many values they have: more values than
+    `dense_values_shape` allows can end the process.
 
     Gradient: none registered.
 
@@ -47574,8 +47580,8 @@ def StagePeek(
     """Reads a tuple of tensors in a staging area, and leaves it there.
 
     Tuples count from the oldest, which is 0. Where there are not as many, this waits,
-    and a negative `index` waits for good: nothing can cancel that. `dtypes` other than
-    those of the tuple are refused.
+    and nothing can cancel that. A negative `index` would wait for good. `dtypes` other
+    than those of the tuple are refused.
 
     There is no handle: ops of the family with the same `shared_name`, container and
     device work on the same area, and whichever runs first makes it, with its `capacity`

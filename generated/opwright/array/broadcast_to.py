@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -80,7 +81,10 @@ class BroadcastTo(TensorOp[T]):
     """
 
     OP_NAME = "BroadcastTo"
-    REQUIRES = ("memory(T, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(T, contents(shape))",
+    )
     SHAPES = {
         "input": "where((*x,), broadcast(x, shape) == shape)",
         "shape": "(r,)",
@@ -129,7 +133,7 @@ class BroadcastTo(TensorOp[T]):
             output: `T`, `*shape`. The elements, each as often as needed.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(T, contents(shape))`.
 
         Example:
@@ -163,7 +167,9 @@ class BroadcastTo(TensorOp[T]):
 def _holds(input: object, shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(input), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(input), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -202,7 +208,7 @@ def broadcast_to(
         output: `T`, `*shape`. The elements, each as often as needed.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(T, contents(shape))`.
 
     Example:

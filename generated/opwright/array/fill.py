@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -77,7 +78,10 @@ class Fill(TensorOp[T]):
     """
 
     OP_NAME = "Fill"
-    REQUIRES = ("memory(T, contents(dims))",)
+    REQUIRES = (
+        "elements(dims) < 255",
+        "memory(T, contents(dims))",
+    )
     SHAPES = {
         "dims": "(r,)",
         "value": "()",
@@ -120,7 +124,7 @@ class Fill(TensorOp[T]):
             output: `T`, `*dims`. As many copies of the value.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(dims) < 255`,
                 `memory(T, contents(dims))`.
 
         Example:
@@ -156,7 +160,9 @@ class Fill(TensorOp[T]):
 def _holds(dims: object, value: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(value), contents_of(dims))
+        return elements_of(dims) < 255 and has_room(
+            some_dtype_of(value), contents_of(dims)
+        )
     except Exception:
         return False
 
@@ -190,7 +196,8 @@ def fill(
         output: `T`, `*dims`. As many copies of the value.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `memory(T, contents(dims))`.
+        OpError: the op refuses an argument. The call needs `elements(dims) < 255`,
+            `memory(T, contents(dims))`.
 
     Example:
         >>> fill([2, 3], 7.5).numpy()

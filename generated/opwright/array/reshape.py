@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -77,6 +78,7 @@ class Reshape(TensorOp[T]):
     """
 
     OP_NAME = "Reshape"
+    REQUIRES = ("elements(shape) < 255",)
     SHAPES = {
         "tensor": "(*x,)",
         "shape": "either((), (r,))",
@@ -124,7 +126,7 @@ class Reshape(TensorOp[T]):
             output: `T`, `reshape(x, shape)`. The same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`.
 
         Example:
             >>> reshape([[1, 2, 3], [4, 5, 6]], [3, -1]).numpy()
@@ -146,12 +148,21 @@ class Reshape(TensorOp[T]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape)
             ):
                 op.output = execute(context[CURRENT], "Reshape", None, tensor, shape)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (tensor, shape), {}, fast_path_error)
+
+
+def _holds(shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(shape) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +199,7 @@ def reshape(
         output: `T`, `reshape(x, shape)`. The same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`.
 
     Example:
         >>> reshape([[1, 2, 3], [4, 5, 6]], [3, -1]).numpy()
@@ -210,6 +221,7 @@ def reshape(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape)
         ):
             _result = execute(context[CURRENT], "Reshape", name, tensor, shape)
             return _result

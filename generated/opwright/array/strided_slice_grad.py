@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
@@ -89,7 +90,10 @@ class StridedSliceGrad(TensorOp[T]):
     """
 
     OP_NAME = "StridedSliceGrad"
-    REQUIRES = ("memory(T, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(T, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "begin": "(n,)",
@@ -220,7 +224,7 @@ class StridedSliceGrad(TensorOp[T]):
             output: `T`, `*shape`. Gradient of what was sliced.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(T, contents(shape))`.
 
         Example:
@@ -291,7 +295,9 @@ MERGE = StridedSliceGrad.Options.merge
 def _holds(shape: object, dy: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(dy), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(dy), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -350,7 +356,7 @@ def strided_slice_grad(
         output: `T`, `*shape`. Gradient of what was sliced.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(T, contents(shape))`.
 
     Example:

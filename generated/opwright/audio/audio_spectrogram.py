@@ -17,10 +17,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -68,6 +70,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
     OP_NAME = "AudioSpectrogram"
     REQUIRES = (
         "window_size >= 0",
+        "elements(input) > 0 or shape(input)[-1] < 2**24",
         'memory("float64", 8, window_size)',
     )
     SHAPES = {
@@ -144,6 +147,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `window_size >= 0`,
+                `elements(input) > 0 or shape(input)[-1] < 2**24`,
                 `memory("float64", 8, window_size)`.
 
         Example:
@@ -159,7 +163,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(window_size):
+            if scope.eager and not graphs.stack and _holds(input, window_size):
                 op.spectrogram = execute(
                     context[CURRENT],
                     "AudioSpectrogram",
@@ -191,10 +195,14 @@ DEFAULTS = AudioSpectrogram.Options()
 MERGE = AudioSpectrogram.Options.merge
 
 
-def _holds(window_size: int) -> bool:
+def _holds(input: object, window_size: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return window_size >= 0 and has_room("float64", 8, window_size)
+        return (
+            window_size >= 0
+            and (elements_of(input) > 0 or sizes_of(input)[-1] < 16777216)
+            and has_room("float64", 8, window_size)
+        )
     except Exception:
         return False
 
@@ -238,6 +246,7 @@ def audio_spectrogram(
 
     Raises:
         OpError: the op refuses an argument. The call needs `window_size >= 0`,
+            `elements(input) > 0 or shape(input)[-1] < 2**24`,
             `memory("float64", 8, window_size)`.
 
     Example:
@@ -252,7 +261,7 @@ def audio_spectrogram(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack and _holds(window_size):
+        if context[EAGER] and not graphs.stack and _holds(input, window_size):
             _result = execute(
                 context[CURRENT],
                 "AudioSpectrogram",

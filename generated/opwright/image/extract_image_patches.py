@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -90,6 +91,7 @@ class ExtractImagePatches(TensorOp[T]):
     OP_NAME = "ExtractImagePatches"
     REQUIRES = (
         "elements(images) > 0 or most(shape(images)) < 2**31",
+        "elements(images) > 0 or shape(images)[-1] * prod(ksizes) < 2**31",
         "most(ksizes) < 2**20 and most(strides) < 2**20 and most(rates) < 2**20",
     )
     SHAPES = {
@@ -153,8 +155,9 @@ class ExtractImagePatches(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(images) > 0 or most(shape(images)) < 2**31`, `most(ksizes) <
-                2**20 and most(strides) < 2**20 and most(rates) < 2**20`.
+                `elements(images) > 0 or most(shape(images)) < 2**31`, `elements(images)
+                > 0 or shape(images)[-1] * prod(ksizes) < 2**31`, `most(ksizes) < 2**20
+                and most(strides) < 2**20 and most(rates) < 2**20`.
 
         Example:
             >>> image = np.arange(16).reshape(1, 4, 4, 1)
@@ -204,7 +207,14 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (elements_of(images) > 0 or most_of(sizes_of(images)) < 2147483648)
+            (
+                (_elements_of_images := elements_of(images)) > 0
+                or most_of(sizes_of(images)) < 2147483648
+            )
+            and (
+                _elements_of_images > 0
+                or sizes_of(images)[-1] * product_of(ksizes) < 2147483648
+            )
             and max(ksizes) < 1048576
             and max(strides) < 1048576
             and max(rates) < 1048576
@@ -261,8 +271,9 @@ def extract_image_patches(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(images) > 0 or most(shape(images)) < 2**31`, `most(ksizes) < 2**20
-            and most(strides) < 2**20 and most(rates) < 2**20`.
+            `elements(images) > 0 or most(shape(images)) < 2**31`, `elements(images) > 0
+            or shape(images)[-1] * prod(ksizes) < 2**31`, `most(ksizes) < 2**20 and
+            most(strides) < 2**20 and most(rates) < 2**20`.
 
     Example:
         >>> image = np.arange(16).reshape(1, 4, 4, 1)

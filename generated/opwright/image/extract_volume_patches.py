@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,6 +75,7 @@ class ExtractVolumePatches(TensorOp[T]):
     """
 
     OP_NAME = "ExtractVolumePatches"
+    REQUIRES = ("elements(input) > 0 or shape(input)[-1] * prod(ksizes) < 2**31",)
     SHAPES = {
         "input": "(b, d, h, w, c)",
         "patches": "(b, window(d, ksizes[1], strides[1], padding), window(h, ksizes[2], strides[2], padding), window(w, ksizes[3], strides[3], padding), ksizes[1] * ksizes[2] * ksizes[3] * c)",
@@ -125,7 +129,8 @@ class ExtractVolumePatches(TensorOp[T]):
                 the voxels in it.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                shape(input)[-1] * prod(ksizes) < 2**31`.
 
         Example:
             >>> volume = np.arange(8).reshape(1, 2, 2, 2, 1)
@@ -138,7 +143,7 @@ class ExtractVolumePatches(TensorOp[T]):
         op: ExtractVolumePatches[U] = new(ExtractVolumePatches)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, ksizes):
                 op.patches = execute(
                     context[CURRENT],
                     "ExtractVolumePatches",
@@ -160,6 +165,17 @@ class ExtractVolumePatches(TensorOp[T]):
             {"ksizes": ksizes, "strides": strides, "padding": padding},
             fast_path_error,
         )
+
+
+def _holds(input: object, ksizes: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            or sizes_of(input)[-1] * product_of(ksizes) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -203,7 +219,8 @@ def extract_volume_patches(
             in it.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            shape(input)[-1] * prod(ksizes) < 2**31`.
 
     Example:
         >>> volume = np.arange(8).reshape(1, 2, 2, 2, 1)
@@ -216,7 +233,7 @@ def extract_volume_patches(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, ksizes):
             _result = execute(
                 context[CURRENT],
                 "ExtractVolumePatches",

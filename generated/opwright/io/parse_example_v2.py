@@ -112,6 +112,7 @@ class ParseExampleV2(Op):
     """
 
     OP_NAME = "ParseExampleV2"
+    REQUIRES = ("num_sparse == len(sparse_types)",)
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
         "names": "either((*b,), (0,))",
@@ -218,7 +219,8 @@ class ParseExampleV2(Op):
                 for one example.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_sparse == len(sparse_types)`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -234,7 +236,7 @@ class ParseExampleV2(Op):
         op: ParseExampleV2 = new(ParseExampleV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(num_sparse, sparse_types):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -278,6 +280,14 @@ class ParseExampleV2(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(num_sparse: int, sparse_types: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_sparse == len(sparse_types)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -349,7 +359,8 @@ def parse_example_v2(
             example.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `num_sparse == len(sparse_types)`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -365,7 +376,7 @@ def parse_example_v2(
     fast_path_error = None
     _result: ParseExampleV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(num_sparse, sparse_types):
             _result = ParseExampleV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -138,6 +138,10 @@ class ParseSequenceExample(Op):
     """
 
     OP_NAME = "ParseSequenceExample"
+    REQUIRES = (
+        "Ncontext_sparse == len(context_sparse_types)",
+        "Nfeature_list_sparse == len(feature_list_sparse_types)",
+    )
     SHAPES = {
         "serialized": "(n,)",
         "debug_name": "either((n,), (0,))",
@@ -377,7 +381,9 @@ class ParseSequenceExample(Op):
                 int64, `n`. For each dense list, how many steps each message has.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `Ncontext_sparse == len(context_sparse_types)`,
+                `Nfeature_list_sparse == len(feature_list_sparse_types)`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -394,7 +400,16 @@ class ParseSequenceExample(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    opts.Ncontext_sparse,
+                    opts.Nfeature_list_sparse,
+                    opts.context_sparse_types,
+                    opts.feature_list_sparse_types,
+                )
+            ):
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -469,6 +484,21 @@ class ParseSequenceExample(Op):
 
 DEFAULTS = ParseSequenceExample.Options()
 MERGE = ParseSequenceExample.Options.merge
+
+
+def _holds(
+    Ncontext_sparse: int,
+    Nfeature_list_sparse: int,
+    context_sparse_types: Sequence[object],
+    feature_list_sparse_types: Sequence[object],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return Ncontext_sparse == len(
+            context_sparse_types
+        ) and Nfeature_list_sparse == len(feature_list_sparse_types)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -566,7 +596,9 @@ def parse_sequence_example(
             `n`. For each dense list, how many steps each message has.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `Ncontext_sparse == len(context_sparse_types)`,
+            `Nfeature_list_sparse == len(feature_list_sparse_types)`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -582,7 +614,16 @@ def parse_sequence_example(
     fast_path_error = None
     _result: ParseSequenceExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                Ncontext_sparse,
+                Nfeature_list_sparse,
+                context_sparse_types,
+                feature_list_sparse_types,
+            )
+        ):
             _result = ParseSequenceExampleOutputs._make(
                 execute(
                     context[CURRENT],

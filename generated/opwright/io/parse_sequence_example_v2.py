@@ -164,6 +164,10 @@ class ParseSequenceExampleV2(Op):
     """
 
     OP_NAME = "ParseSequenceExampleV2"
+    REQUIRES = (
+        "Ncontext_sparse == len(context_sparse_types)",
+        "Nfeature_list_sparse == len(feature_list_sparse_types)",
+    )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
         "debug_name": "either((*b,), (0,))",
@@ -494,7 +498,9 @@ class ParseSequenceExampleV2(Op):
                 step's values begin and end.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `Ncontext_sparse == len(context_sparse_types)`,
+                `Nfeature_list_sparse == len(feature_list_sparse_types)`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -517,6 +523,12 @@ class ParseSequenceExampleV2(Op):
                 and (
                     type(feature_list_dense_missing_assumed_empty) is EagerTensor
                     or fits(TBool, feature_list_dense_missing_assumed_empty)
+                )
+                and _holds(
+                    opts.Ncontext_sparse,
+                    opts.context_sparse_types,
+                    opts.Nfeature_list_sparse,
+                    opts.feature_list_sparse_types,
                 )
             ):
                 (
@@ -610,6 +622,21 @@ class ParseSequenceExampleV2(Op):
 
 DEFAULTS = ParseSequenceExampleV2.Options()
 MERGE = ParseSequenceExampleV2.Options.merge
+
+
+def _holds(
+    Ncontext_sparse: int,
+    context_sparse_types: Sequence[object],
+    Nfeature_list_sparse: int,
+    feature_list_sparse_types: Sequence[object],
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return Ncontext_sparse == len(
+            context_sparse_types
+        ) and Nfeature_list_sparse == len(feature_list_sparse_types)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -739,7 +766,9 @@ def parse_sequence_example_v2(
             step's values begin and end.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `Ncontext_sparse == len(context_sparse_types)`,
+            `Nfeature_list_sparse == len(feature_list_sparse_types)`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -761,6 +790,12 @@ def parse_sequence_example_v2(
             and (
                 type(feature_list_dense_missing_assumed_empty) is EagerTensor
                 or fits(TBool, feature_list_dense_missing_assumed_empty)
+            )
+            and _holds(
+                Ncontext_sparse,
+                context_sparse_types,
+                Nfeature_list_sparse,
+                feature_list_sparse_types,
             )
         ):
             _result = ParseSequenceExampleV2Outputs._make(

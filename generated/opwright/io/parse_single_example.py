@@ -100,6 +100,7 @@ class ParseSingleExample(Op):
     """
 
     OP_NAME = "ParseSingleExample"
+    REQUIRES = ("num_sparse == len(sparse_types)",)
     SHAPES = {
         "serialized": "()",
         "dense_defaults": "(...,)",
@@ -173,7 +174,8 @@ class ParseSingleExample(Op):
                 dense feature, its values.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_sparse == len(sparse_types)`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -188,7 +190,7 @@ class ParseSingleExample(Op):
         op: ParseSingleExample = new(ParseSingleExample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(num_sparse, sparse_types):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -226,6 +228,14 @@ class ParseSingleExample(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(num_sparse: int, sparse_types: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_sparse == len(sparse_types)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -281,7 +291,8 @@ def parse_single_example(
             feature, its values.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `num_sparse == len(sparse_types)`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -296,7 +307,7 @@ def parse_single_example(
     fast_path_error = None
     _result: ParseSingleExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(num_sparse, sparse_types):
             _result = ParseSingleExampleOutputs._make(
                 execute(
                     context[CURRENT],

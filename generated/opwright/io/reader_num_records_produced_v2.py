@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -54,6 +55,7 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
     """
 
     OP_NAME = "ReaderNumRecordsProducedV2"
+    REQUIRES = ("elements(reader_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
         "records_produced": "()",
@@ -91,7 +93,8 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
             records_produced: int64, `scalar`. How many records there were.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle) == 1`.
 
         Example:
             >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for count")
@@ -107,7 +110,7 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
         op: ReaderNumRecordsProducedV2 = new(ReaderNumRecordsProducedV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle):
                 op.records_produced = execute(
                     context[CURRENT], "ReaderNumRecordsProducedV2", None, reader_handle
                 )
@@ -115,6 +118,14 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle,), {}, fast_path_error)
+
+
+def _holds(reader_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -142,7 +153,8 @@ def reader_num_records_produced_v2(
         records_produced: int64, `scalar`. How many records there were.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle) == 1`.
 
     Example:
         >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for count")
@@ -158,7 +170,7 @@ def reader_num_records_produced_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle):
             _result = execute(
                 context[CURRENT], "ReaderNumRecordsProducedV2", name, reader_handle
             )

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -54,6 +55,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
     """
 
     OP_NAME = "ReaderNumWorkUnitsCompletedV2"
+    REQUIRES = ("elements(reader_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
         "units_completed": "()",
@@ -92,7 +94,8 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
                 with.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle) == 1`.
 
         Example:
             >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for units")
@@ -108,7 +111,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
         op: ReaderNumWorkUnitsCompletedV2 = new(ReaderNumWorkUnitsCompletedV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle):
                 op.units_completed = execute(
                     context[CURRENT],
                     "ReaderNumWorkUnitsCompletedV2",
@@ -119,6 +122,14 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle,), {}, fast_path_error)
+
+
+def _holds(reader_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -146,7 +157,8 @@ def reader_num_work_units_completed_v2(
         units_completed: int64, `scalar`. How many names from the queue are done with.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle) == 1`.
 
     Example:
         >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for units")
@@ -162,7 +174,7 @@ def reader_num_work_units_completed_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle):
             _result = execute(
                 context[CURRENT], "ReaderNumWorkUnitsCompletedV2", name, reader_handle
             )

@@ -77,7 +77,7 @@ class ReaderReadUpToV2(Op):
 
     OP_NAME = "ReaderReadUpToV2"
     REQUIRES = (
-        "elements(num_records) == 1",
+        "elements(reader_handle, queue_handle, num_records) == 1",
         "value(num_records) >= 0",
         'memory("int64", 6, value(num_records))',
     )
@@ -133,8 +133,8 @@ class ReaderReadUpToV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(num_records) == 1`, `value(num_records) >= 0`,
-                `memory("int64", 6, value(num_records))`.
+                `elements(reader_handle, queue_handle, num_records) == 1`,
+                `value(num_records) >= 0`, `memory("int64", 6, value(num_records))`.
 
         Example:
             >>> _ = open("lines.txt", "w").write("one\\ntwo\\n")
@@ -159,7 +159,7 @@ class ReaderReadUpToV2(Op):
                     and -9223372036854775808 <= num_records <= 9223372036854775807
                     or fits(TInt64, num_records)
                 )
-                and _holds(num_records)
+                and _holds(reader_handle, queue_handle, num_records)
             ):
                 op.keys, op.values = execute(
                     context[CURRENT],
@@ -177,11 +177,13 @@ class ReaderReadUpToV2(Op):
         )
 
 
-def _holds(num_records: object) -> bool:
+def _holds(reader_handle: object, queue_handle: object, num_records: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(num_records) == 1
+            elements_of(reader_handle) == 1
+            and elements_of(queue_handle) == 1
+            and elements_of(num_records) == 1
             and (_value_of_num_records := value_of(num_records)) >= 0
             and has_room("int64", 6, _value_of_num_records)
         )
@@ -223,8 +225,8 @@ def reader_read_up_to_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(num_records) == 1`, `value(num_records) >= 0`,
-            `memory("int64", 6, value(num_records))`.
+            `elements(reader_handle, queue_handle, num_records) == 1`,
+            `value(num_records) >= 0`, `memory("int64", 6, value(num_records))`.
 
     Example:
         >>> _ = open("lines.txt", "w").write("one\\ntwo\\n")
@@ -249,7 +251,7 @@ def reader_read_up_to_v2(
                 and -9223372036854775808 <= num_records <= 9223372036854775807
                 or fits(TInt64, num_records)
             )
-            and _holds(num_records)
+            and _holds(reader_handle, queue_handle, num_records)
         ):
             _result = ReaderReadUpToV2Outputs._make(
                 execute(

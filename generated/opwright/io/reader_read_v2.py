@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -63,6 +64,7 @@ class ReaderReadV2(Op):
     """
 
     OP_NAME = "ReaderReadV2"
+    REQUIRES = ("elements(reader_handle, queue_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
         "queue_handle": "()",
@@ -110,7 +112,8 @@ class ReaderReadV2(Op):
             value: string, `scalar`. The record.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle, queue_handle) == 1`.
 
         Example:
             >>> _ = open("lines.txt", "w").write("one\\n")
@@ -126,7 +129,7 @@ class ReaderReadV2(Op):
         op: ReaderReadV2 = new(ReaderReadV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle, queue_handle):
                 op.key, op.value = execute(
                     context[CURRENT], "ReaderReadV2", None, reader_handle, queue_handle
                 )
@@ -134,6 +137,14 @@ class ReaderReadV2(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle, queue_handle), {}, fast_path_error)
+
+
+def _holds(reader_handle: object, queue_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1 and elements_of(queue_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -166,7 +177,8 @@ def reader_read_v2(
         value: string, `scalar`. The record.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle, queue_handle) == 1`.
 
     Example:
         >>> _ = open("lines.txt", "w").write("one\\n")
@@ -182,7 +194,7 @@ def reader_read_v2(
     fast_path_error = None
     _result: ReaderReadV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle, queue_handle):
             _result = ReaderReadV2Outputs._make(
                 execute(
                     context[CURRENT], "ReaderReadV2", name, reader_handle, queue_handle

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -50,6 +51,7 @@ class ReaderResetV2(Op):
     """
 
     OP_NAME = "ReaderResetV2"
+    REQUIRES = ("elements(reader_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
     }
@@ -82,7 +84,8 @@ class ReaderResetV2(Op):
                 TextLineReaderV2 makes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle) == 1`.
 
         Example:
             >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for reset")
@@ -98,12 +101,20 @@ class ReaderResetV2(Op):
         op: ReaderResetV2 = new(ReaderResetV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle):
                 execute(context[CURRENT], "ReaderResetV2", None, reader_handle)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle,), {}, fast_path_error)
+
+
+def _holds(reader_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -128,7 +139,8 @@ def reader_reset_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle) == 1`.
 
     Example:
         >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for reset")
@@ -144,7 +156,7 @@ def reader_reset_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle):
             _result = execute(context[CURRENT], "ReaderResetV2", name, reader_handle)
             return _result
     except Exception as error:

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -52,6 +53,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
     """
 
     OP_NAME = "ReaderSerializeStateV2"
+    REQUIRES = ("elements(reader_handle) == 1",)
     SHAPES = {
         "reader_handle": "()",
         "state": "()",
@@ -90,7 +92,8 @@ class ReaderSerializeStateV2(TensorOp[TString]):
             state: string, `scalar`. The state, serialized.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(reader_handle) == 1`.
 
         Example:
             >>> reader = opwright.io.identity_reader_v2(shared_name="written down")
@@ -103,7 +106,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
         op: ReaderSerializeStateV2 = new(ReaderSerializeStateV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(reader_handle):
                 op.state = execute(
                     context[CURRENT], "ReaderSerializeStateV2", None, reader_handle
                 )
@@ -111,6 +114,14 @@ class ReaderSerializeStateV2(TensorOp[TString]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (reader_handle,), {}, fast_path_error)
+
+
+def _holds(reader_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(reader_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -139,7 +150,8 @@ def reader_serialize_state_v2(
         state: string, `scalar`. The state, serialized.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(reader_handle) == 1`.
 
     Example:
         >>> reader = opwright.io.identity_reader_v2(shared_name="written down")
@@ -152,7 +164,7 @@ def reader_serialize_state_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(reader_handle):
             _result = execute(
                 context[CURRENT], "ReaderSerializeStateV2", name, reader_handle
             )

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     graphs,
     is_table,
@@ -85,7 +86,10 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     """
 
     OP_NAME = "LookupTableExportV2"
-    REQUIRES = ("table(table_handle, Tkeys, Tvalues)",)
+    REQUIRES = (
+        "elements(table_handle) == 1",
+        "table(table_handle, Tkeys, Tvalues)",
+    )
     SHAPES = {
         "table_handle": "()",
         "keys": "(_entries, ...)",
@@ -136,7 +140,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `table(table_handle, Tkeys, Tvalues)`.
+                `elements(table_handle) == 1`, `table(table_handle, Tkeys, Tvalues)`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -179,7 +183,9 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
 def _holds(table_handle: object, Tkeys: object, Tvalues: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return is_table(table_handle, dtype_name(Tkeys), dtype_name(Tvalues))
+        return elements_of(table_handle) == 1 and is_table(
+            table_handle, dtype_name(Tkeys), dtype_name(Tvalues)
+        )
     except Exception:
         return False
 
@@ -218,7 +224,7 @@ def lookup_table_export_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `table(table_handle, Tkeys, Tvalues)`.
+            `elements(table_handle) == 1`, `table(table_handle, Tkeys, Tvalues)`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -75,6 +76,7 @@ class LookupTableFindV2(TensorOp[Tout]):
     """
 
     OP_NAME = "LookupTableFindV2"
+    REQUIRES = ("elements(table_handle) == 1",)
     SHAPES = {
         "table_handle": "()",
         "keys": "(...,)",
@@ -125,7 +127,8 @@ class LookupTableFindV2(TensorOp[Tout]):
             values: `Tout`, `...`. The values that were found, or the default.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(table_handle) == 1`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -140,7 +143,7 @@ class LookupTableFindV2(TensorOp[Tout]):
         op: LookupTableFindV2[Uout] = new(LookupTableFindV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(table_handle):
                 op.values = execute(
                     context[CURRENT],
                     "LookupTableFindV2",
@@ -155,6 +158,14 @@ class LookupTableFindV2(TensorOp[Tout]):
         return op._build(
             scope, (table_handle, keys, default_value), {}, fast_path_error
         )
+
+
+def _holds(table_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(table_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -193,7 +204,8 @@ def lookup_table_find_v2(
         values: `Tout`, `...`. The values that were found, or the default.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(table_handle) == 1`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -208,7 +220,7 @@ def lookup_table_find_v2(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle):
             _result = execute(
                 context[CURRENT],
                 "LookupTableFindV2",

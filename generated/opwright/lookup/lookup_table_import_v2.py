@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -77,7 +78,10 @@ class LookupTableImportV2(Op):
     """
 
     OP_NAME = "LookupTableImportV2"
-    REQUIRES = ("rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",)
+    REQUIRES = (
+        "elements(table_handle) == 1",
+        "rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",
+    )
     SHAPES = {
         "table_handle": "()",
         "keys": "(n,)",
@@ -128,6 +132,7 @@ class LookupTableImportV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `elements(table_handle) == 1`,
                 `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
         Example:
@@ -143,7 +148,7 @@ class LookupTableImportV2(Op):
         op: LookupTableImportV2 = new(LookupTableImportV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(keys, values):
+            if scope.eager and not graphs.stack and _holds(table_handle, keys, values):
                 execute(
                     context[CURRENT],
                     "LookupTableImportV2",
@@ -158,10 +163,12 @@ class LookupTableImportV2(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-def _holds(keys: object, values: object) -> bool:
+def _holds(table_handle: object, keys: object, values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+        return elements_of(table_handle) == 1 and (
+            rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+        )
     except Exception:
         return False
 
@@ -205,6 +212,7 @@ def lookup_table_import_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
+            `elements(table_handle) == 1`,
             `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
 
     Example:
@@ -220,7 +228,7 @@ def lookup_table_import_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(keys, values):
+        if context[EAGER] and not graphs.stack and _holds(table_handle, keys, values):
             _result = execute(
                 context[CURRENT],
                 "LookupTableImportV2",

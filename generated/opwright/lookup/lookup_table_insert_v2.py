@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -70,6 +71,7 @@ class LookupTableInsertV2(Op):
     """
 
     OP_NAME = "LookupTableInsertV2"
+    REQUIRES = ("elements(table_handle) == 1",)
     SHAPES = {
         "table_handle": "()",
         "keys": "(...,)",
@@ -114,7 +116,8 @@ class LookupTableInsertV2(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(table_handle) == 1`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -129,7 +132,7 @@ class LookupTableInsertV2(Op):
         op: LookupTableInsertV2 = new(LookupTableInsertV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(table_handle):
                 execute(
                     context[CURRENT],
                     "LookupTableInsertV2",
@@ -142,6 +145,14 @@ class LookupTableInsertV2(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
+
+
+def _holds(table_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(table_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -177,7 +188,8 @@ def lookup_table_insert_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(table_handle) == 1`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -192,7 +204,7 @@ def lookup_table_insert_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle):
             _result = execute(
                 context[CURRENT],
                 "LookupTableInsertV2",

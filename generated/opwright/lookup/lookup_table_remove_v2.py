@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -62,6 +63,7 @@ class LookupTableRemoveV2(Op):
     """
 
     OP_NAME = "LookupTableRemoveV2"
+    REQUIRES = ("elements(table_handle) == 1",)
     SHAPES = {
         "table_handle": "()",
         "keys": "(n, ...)",
@@ -98,7 +100,8 @@ class LookupTableRemoveV2(Op):
             keys: `Tin`, `n ...`. The keys to remove, of the table's dtype.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(table_handle) == 1`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -112,7 +115,7 @@ class LookupTableRemoveV2(Op):
         op: LookupTableRemoveV2 = new(LookupTableRemoveV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(table_handle):
                 execute(
                     context[CURRENT], "LookupTableRemoveV2", None, table_handle, keys
                 )
@@ -120,6 +123,14 @@ class LookupTableRemoveV2(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys), {}, fast_path_error)
+
+
+def _holds(table_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(table_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -148,7 +159,8 @@ def lookup_table_remove_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(table_handle) == 1`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -162,7 +174,7 @@ def lookup_table_remove_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle):
             _result = execute(
                 context[CURRENT], "LookupTableRemoveV2", name, table_handle, keys
             )

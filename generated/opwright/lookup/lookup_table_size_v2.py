@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -51,6 +52,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
     """
 
     OP_NAME = "LookupTableSizeV2"
+    REQUIRES = ("elements(table_handle) == 1",)
     SHAPES = {
         "table_handle": "()",
         "size": "()",
@@ -87,7 +89,8 @@ class LookupTableSizeV2(TensorOp[TInt64]):
             size: int64, `scalar`. How many keys there are.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(table_handle) == 1`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -100,7 +103,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
         op: LookupTableSizeV2 = new(LookupTableSizeV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(table_handle):
                 op.size = execute(
                     context[CURRENT], "LookupTableSizeV2", None, table_handle
                 )
@@ -108,6 +111,14 @@ class LookupTableSizeV2(TensorOp[TInt64]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle,), {}, fast_path_error)
+
+
+def _holds(table_handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(table_handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -134,7 +145,8 @@ def lookup_table_size_v2(
         size: int64, `scalar`. How many keys there are.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(table_handle) == 1`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -147,7 +159,7 @@ def lookup_table_size_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle):
             _result = execute(context[CURRENT], "LookupTableSizeV2", name, table_handle)
             return _result
     except Exception as error:

@@ -105,9 +105,10 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is signed, other than in
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
     Gradient: none registered.
@@ -280,7 +281,8 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
-        in eager code, and in a tf.function it may end the process. With
+        in eager code and in a tf.function. In a graph that a session runs, a constant
+        `filter` ends the process, whatever the other arguments are. With
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
         signed, other than in QuantizedConv2DWithBiasSumAndReluAndRequantize.
@@ -504,9 +506,10 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is signed, other than in
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
     Gradient: none registered.

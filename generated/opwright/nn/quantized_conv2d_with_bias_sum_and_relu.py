@@ -91,9 +91,10 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own.
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own.
 
     Gradient: none registered.
 
@@ -243,7 +244,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
-        in eager code, and in a tf.function it may end the process. With
+        in eager code and in a tf.function. In a graph that a session runs, a constant
+        `filter` ends the process, whatever the other arguments are. With
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own.
 
@@ -435,9 +437,10 @@ def quantized_conv2d_with_bias_sum_and_relu(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own.
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own.
 
     Gradient: none registered.
 

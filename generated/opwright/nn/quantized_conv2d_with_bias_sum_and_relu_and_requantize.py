@@ -105,9 +105,10 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is unsigned;
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
@@ -279,7 +280,8 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
-        in eager code, and in a tf.function it may end the process. With
+        in eager code and in a tf.function. In a graph that a session runs, a constant
+        `filter` ends the process, whatever the other arguments are. With
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
         unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
@@ -503,9 +505,10 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code, and in a tf.function it may end the process. With
-    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
-    with a quint8 filter has a kernel of its own. The summand is unsigned;
+    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
+    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
+    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
+    a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.

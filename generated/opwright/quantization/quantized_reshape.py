@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt32,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -84,6 +85,7 @@ class QuantizedReshape(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedReshape"
+    REQUIRES = ("elements(shape) < 255",)
     SHAPES = {
         "tensor": "(*x,)",
         "shape": "(s,)",
@@ -138,7 +140,7 @@ class QuantizedReshape(Op, Generic[T]):
             output_max: float32, `scalar`. What `input_max` is, passed on.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`.
 
         Example:
             >>> x = tf.bitcast(np.arange(6, dtype=np.uint8), tf.quint8)
@@ -160,6 +162,7 @@ class QuantizedReshape(Op, Generic[T]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape)
             ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
@@ -176,6 +179,14 @@ class QuantizedReshape(Op, Generic[T]):
         return op._build(
             scope, (tensor, shape, input_min, input_max), {}, fast_path_error
         )
+
+
+def _holds(shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(shape) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,7 +222,7 @@ def quantized_reshape(
         output_max: float32, `scalar`. What `input_max` is, passed on.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`.
 
     Example:
         >>> x = tf.bitcast(np.arange(6, dtype=np.uint8), tf.quint8)
@@ -233,6 +244,7 @@ def quantized_reshape(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape)
         ):
             _result = QuantizedReshapeOutputs._make(
                 execute(

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -56,8 +57,8 @@ class StagePeek(Op):
     """Reads a tuple of tensors in a staging area, and leaves it there.
 
     Tuples count from the oldest, which is 0. Where there are not as many, this waits,
-    and a negative `index` waits for good: nothing can cancel that. `dtypes` other than
-    those of the tuple are refused.
+    and nothing can cancel that. A negative `index` would wait for good. `dtypes` other
+    than those of the tuple are refused.
 
     There is no handle: ops of the family with the same `shared_name`, container and
     device work on the same area, and whichever runs first makes it, with its `capacity`
@@ -76,6 +77,7 @@ class StagePeek(Op):
     """
 
     OP_NAME = "StagePeek"
+    REQUIRES = ("value(index) >= 0",)
     SHAPES = {
         "index": "()",
         "values": "(...,)",
@@ -149,8 +151,8 @@ class StagePeek(Op):
         """Reads a tuple of tensors in a staging area, and leaves it there.
 
         Tuples count from the oldest, which is 0. Where there are not as many, this
-        waits, and a negative `index` waits for good: nothing can cancel that. `dtypes`
-        other than those of the tuple are refused.
+        waits, and nothing can cancel that. A negative `index` would wait for good.
+        `dtypes` other than those of the tuple are refused.
 
         There is no handle: ops of the family with the same `shared_name`, container and
         device work on the same area, and whichever runs first makes it, with its
@@ -180,7 +182,7 @@ class StagePeek(Op):
             values: list of tensors of `dtypes`, `...`. The tuple, as it was staged.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `value(index) >= 0`.
 
         Example:
             >>> opwright.queue.stage([10], shared_name='waiting')
@@ -203,6 +205,7 @@ class StagePeek(Op):
                     and -2147483648 <= index <= 2147483647
                     or fits(TInt32, index)
                 )
+                and _holds(index)
             ):
                 op.values = execute(
                     context[CURRENT],
@@ -241,6 +244,14 @@ DEFAULTS = StagePeek.Options()
 MERGE = StagePeek.Options.merge
 
 
+def _holds(index: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return value_of(index) >= 0
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def stage_peek(
     index: Operand[TInt32],
@@ -256,8 +267,8 @@ def stage_peek(
     """Reads a tuple of tensors in a staging area, and leaves it there.
 
     Tuples count from the oldest, which is 0. Where there are not as many, this waits,
-    and a negative `index` waits for good: nothing can cancel that. `dtypes` other than
-    those of the tuple are refused.
+    and nothing can cancel that. A negative `index` would wait for good. `dtypes` other
+    than those of the tuple are refused.
 
     There is no handle: ops of the family with the same `shared_name`, container and
     device work on the same area, and whichever runs first makes it, with its `capacity`
@@ -284,7 +295,7 @@ def stage_peek(
         values: list of tensors of `dtypes`, `...`. The tuple, as it was staged.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `value(index) >= 0`.
 
     Example:
         >>> opwright.queue.stage([10], shared_name='waiting')
@@ -306,6 +317,7 @@ def stage_peek(
                 and -2147483648 <= index <= 2147483647
                 or fits(TInt32, index)
             )
+            and _holds(index)
         ):
             _result = execute(
                 context[CURRENT],

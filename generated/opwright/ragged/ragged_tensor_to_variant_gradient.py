@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -66,6 +67,9 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
+    The variants do not say how many values they have: more values than
+    `dense_values_shape` allows can end the process.
+
     Gradient: none registered.
 
     `Tsplits`: int32 or int64.
@@ -83,7 +87,9 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
 
     OP_NAME = "RaggedTensorToVariantGradient"
     REQUIRES = (
+        "elements(encoded_ragged_grad) < elements(row_splits)",
         "rank(dense_values_shape) == 1",
+        "elements(dense_values_shape) < 255",
         "memory(Tvalues, contents(dense_values_shape))",
         "holds(encoded_ragged_grad, Tvalues)",
     )
@@ -117,6 +123,9 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         and are joined in the order of the rows. A variant that holds nothing stands for
         zeros. Only packing with `batched_input` has this gradient.
 
+        The variants do not say how many values they have: more values than
+        `dense_values_shape` allows can end the process.
+
         Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -135,7 +144,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(dense_values_shape) == 1`,
+                `elements(encoded_ragged_grad) < elements(row_splits)`,
+                `rank(dense_values_shape) == 1`, `elements(dense_values_shape) < 255`,
                 `memory(Tvalues, contents(dense_values_shape))`,
                 `holds(encoded_ragged_grad, Tvalues)`.
 
@@ -166,7 +176,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                     and -9223372036854775808 <= row_splits <= 9223372036854775807
                     or fits(TInt64, row_splits)
                 )
-                and _holds(encoded_ragged_grad, dense_values_shape, Tvalues)
+                and _holds(encoded_ragged_grad, row_splits, dense_values_shape, Tvalues)
             ):
                 op.dense_values_grad = execute(
                     context[CURRENT],
@@ -190,12 +200,17 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
 
 
 def _holds(
-    encoded_ragged_grad: object, dense_values_shape: object, Tvalues: object
+    encoded_ragged_grad: object,
+    row_splits: object,
+    dense_values_shape: object,
+    Tvalues: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(dense_values_shape) == 1
+            elements_of(encoded_ragged_grad) < elements_of(row_splits)
+            and rank_of(dense_values_shape) == 1
+            and elements_of(dense_values_shape) < 255
             and has_room(dtype_name(Tvalues), contents_of(dense_values_shape))
             and are_held(dtype_name(Tvalues), encoded_ragged_grad)
         )
@@ -219,6 +234,9 @@ def ragged_tensor_to_variant_gradient(
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
+    The variants do not say how many values they have: more values than
+    `dense_values_shape` allows can end the process.
+
     Gradient: none registered.
 
     `RaggedTensorToVariantGradient.create` in the current scope.
@@ -236,7 +254,8 @@ def ragged_tensor_to_variant_gradient(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `rank(dense_values_shape) == 1`,
+            `elements(encoded_ragged_grad) < elements(row_splits)`,
+            `rank(dense_values_shape) == 1`, `elements(dense_values_shape) < 255`,
             `memory(Tvalues, contents(dense_values_shape))`,
             `holds(encoded_ragged_grad, Tvalues)`.
 
@@ -267,7 +286,7 @@ def ragged_tensor_to_variant_gradient(
                 and -9223372036854775808 <= row_splits <= 9223372036854775807
                 or fits(TInt64, row_splits)
             )
-            and _holds(encoded_ragged_grad, dense_values_shape, Tvalues)
+            and _holds(encoded_ragged_grad, row_splits, dense_values_shape, Tvalues)
         ):
             _result = execute(
                 context[CURRENT],

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     has_room,
@@ -93,7 +94,10 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "ParameterizedTruncatedNormal"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "where((r,), r >= 1)",
         "means": "either((), (m,))",
@@ -191,7 +195,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -246,7 +250,7 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return elements_of(shape) < 255 and has_room(
             some_dtype_of(means, stdevs, minvals, maxvals), contents_of(shape)
         )
     except Exception:
@@ -304,7 +308,7 @@ def parameterized_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

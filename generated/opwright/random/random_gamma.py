@@ -91,7 +91,10 @@ class RandomGamma(TensorOp[T]):
     """
 
     OP_NAME = "RandomGamma"
-    REQUIRES = ("memory(T, contents(shape), elements(alpha))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(T, contents(shape), elements(alpha))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "alpha": "(*a,)",
@@ -177,7 +180,7 @@ class RandomGamma(TensorOp[T]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(T, contents(shape), elements(alpha))`.
 
         Example:
@@ -223,7 +226,9 @@ MERGE = RandomGamma.Options.merge
 def _holds(shape: object, alpha: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(alpha), contents_of(shape), elements_of(alpha))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(alpha), contents_of(shape), elements_of(alpha)
+        )
     except Exception:
         return False
 
@@ -270,7 +275,7 @@ def random_gamma(
             ones.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(T, contents(shape), elements(alpha))`.
 
     Example:

@@ -106,6 +106,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
     REQUIRES = (
         "nan_free(rate)",
         'R == dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
+        "elements(shape) < 255",
         "memory(dtype, contents(shape), elements(rate))",
     )
     SHAPES = {
@@ -217,7 +218,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
             OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
                 dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
                 else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else
-                65504)`, `memory(dtype, contents(shape), elements(rate))`.
+                65504)`, `elements(shape) < 255`,
+                `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
             >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)
@@ -280,6 +282,7 @@ def _holds(shape: object, rate: object, dtype: object) -> bool:
                     )
                 )
             )
+            and elements_of(shape) < 255
             and has_room(dtype_name(dtype), contents_of(shape), elements_of(rate))
         )
     except Exception:
@@ -357,7 +360,7 @@ def random_poisson_v2(
         OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
             dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
             else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`,
-            `memory(dtype, contents(shape), elements(rate))`.
+            `elements(shape) < 255`, `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)

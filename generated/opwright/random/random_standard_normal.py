@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     graphs,
     has_room,
@@ -86,7 +87,10 @@ class RandomStandardNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomStandardNormal"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -168,7 +172,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -213,7 +217,9 @@ MERGE = RandomStandardNormal.Options.merge
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -258,7 +264,7 @@ def random_standard_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     graphs,
     has_room,
@@ -83,7 +84,10 @@ class RandomUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomUniform"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "output": "(*shape,)",
@@ -166,7 +170,7 @@ class RandomUniform(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -211,7 +215,9 @@ MERGE = RandomUniform.Options.merge
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -254,7 +260,7 @@ def random_uniform(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
@@ -87,7 +88,10 @@ class RandomUniformInt(TensorOp[Tout]):
     """
 
     OP_NAME = "RandomUniformInt"
-    REQUIRES = ("memory(Tout, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(Tout, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "minval": "()",
@@ -174,7 +178,7 @@ class RandomUniformInt(TensorOp[Tout]):
             output: `Tout`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(Tout, contents(shape))`.
 
         Example:
@@ -226,7 +230,9 @@ MERGE = RandomUniformInt.Options.merge
 def _holds(shape: object, minval: object, maxval: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(minval, maxval), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -275,7 +281,7 @@ def random_uniform_int(
         output: `Tout`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(Tout, contents(shape))`.
 
     Example:

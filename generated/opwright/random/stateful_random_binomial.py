@@ -24,6 +24,8 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    dtype_of,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -112,8 +114,10 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         "algorithm": "int32",
     }
     REQUIRES = (
+        'dtype(shape) != "int64"',
         'holds(resource, "int64")',
         "nan_free(counts)",
+        "elements(shape) < 255",
         "memory(dtype, contents(shape))",
     )
     SHAPES = {
@@ -207,7 +211,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, "int64")`, `nan_free(counts)`,
+                `dtype(shape) != "int64"`, `holds(resource, "int64")`,
+                `nan_free(counts)`, `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -263,8 +268,10 @@ def _holds(resource: object, shape: object, counts: object, dtype: object) -> bo
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            are_held("int64", resource)
+            dtype_of(shape) != "int64"
+            and are_held("int64", resource)
             and is_nan_free(counts)
+            and elements_of(shape) < 255
             and has_room(dtype_name(dtype), contents_of(shape))
         )
     except Exception:
@@ -344,8 +351,9 @@ def stateful_random_binomial(
         output: `dtype`, `*shape`. The numbers of successes.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, "int64")`,
-            `nan_free(counts)`, `memory(dtype, contents(shape))`.
+        OpError: the op refuses an argument. The call needs `dtype(shape) != "int64"`,
+            `holds(resource, "int64")`, `nan_free(counts)`, `elements(shape) < 255`,
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -102,7 +103,10 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessParameterizedTruncatedNormal"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -167,7 +171,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -222,7 +226,7 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return elements_of(shape) < 255 and has_room(
             some_dtype_of(means, stddevs, minvals, maxvals), contents_of(shape)
         )
     except Exception:
@@ -274,7 +278,7 @@ def stateless_parameterized_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

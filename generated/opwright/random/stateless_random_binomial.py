@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -110,6 +111,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
     OP_NAME = "StatelessRandomBinomial"
     REQUIRES = (
         "nan_free(counts)",
+        "elements(shape) < 255",
         "memory(dtype, contents(shape))",
     )
     SHAPES = {
@@ -196,7 +198,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `nan_free(counts)`,
-                `memory(dtype, contents(shape))`.
+                `elements(shape) < 255`, `memory(dtype, contents(shape))`.
 
         Example:
             >>> counts, probs = [10.0, 1000.0], 0.5
@@ -246,7 +248,11 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
 def _holds(shape: object, counts: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return is_nan_free(counts) and has_room(dtype_name(dtype), contents_of(shape))
+        return (
+            is_nan_free(counts)
+            and elements_of(shape) < 255
+            and has_room(dtype_name(dtype), contents_of(shape))
+        )
     except Exception:
         return False
 
@@ -320,7 +326,7 @@ def stateless_random_binomial(
 
     Raises:
         OpError: the op refuses an argument. The call needs `nan_free(counts)`,
-            `memory(dtype, contents(shape))`.
+            `elements(shape) < 255`, `memory(dtype, contents(shape))`.
 
     Example:
         >>> counts, probs = [10.0, 1000.0], 0.5

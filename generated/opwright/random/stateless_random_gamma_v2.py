@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -90,7 +91,10 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomGammaV2"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -143,7 +147,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -179,7 +183,9 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
 def _holds(shape: object, alpha: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(alpha), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(alpha), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -222,7 +228,7 @@ def stateless_random_gamma_v2(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

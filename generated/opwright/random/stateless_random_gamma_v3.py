@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -90,7 +91,10 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomGammaV3"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -151,7 +155,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -203,7 +207,9 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
 def _holds(shape: object, alpha: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(alpha), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(alpha), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -251,7 +257,7 @@ def stateless_random_gamma_v3(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     dtype_name,
     dtype_of,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -104,6 +105,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 
     OP_NAME = "StatelessRandomPoisson"
     REQUIRES = (
+        "elements(shape) < 255",
         "memory(dtype, contents(shape))",
         "nan_free(lam)",
         'Rtype == dtype or dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
@@ -159,7 +161,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The counts drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or
                 dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else
                 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`.
@@ -205,7 +207,8 @@ def _holds(shape: object, lam: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            has_room(dtype_name(dtype), contents_of(shape))
+            elements_of(shape) < 255
+            and has_room(dtype_name(dtype), contents_of(shape))
             and is_nan_free(lam)
             and (
                 dtype_of(lam) == dtype_name(dtype)
@@ -263,7 +266,7 @@ def stateless_random_poisson(
         output: `dtype`, `*shape`. The counts drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or dtype
             == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype
             == "int64" else 2**31 if dtype == "int32" else 65504)`.

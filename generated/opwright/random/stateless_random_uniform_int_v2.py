@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -89,7 +90,10 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessRandomUniformIntV2"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "key": "(1,)",
@@ -152,7 +156,7 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -210,7 +214,9 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 def _holds(shape: object, minval: object, maxval: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(minval, maxval), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -259,7 +265,7 @@ def stateless_random_uniform_int_v2(
         output: `dtype`, `*shape`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -91,7 +92,10 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatelessTruncatedNormal"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "seed": "(2,)",
@@ -163,7 +167,7 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `*shape`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -211,7 +215,9 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -273,7 +279,7 @@ def stateless_truncated_normal(
         output: `dtype`, `*shape`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

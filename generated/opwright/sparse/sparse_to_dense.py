@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
@@ -87,7 +88,10 @@ class SparseToDense(TensorOp[T]):
     """
 
     OP_NAME = "SparseToDense"
-    REQUIRES = ("memory(T, contents(output_shape))",)
+    REQUIRES = (
+        "elements(output_shape) < 255",
+        "memory(T, contents(output_shape))",
+    )
     SHAPES = {
         "sparse_indices": "either((), (n,), (n, r))",
         "output_shape": "(r,)",
@@ -167,7 +171,7 @@ class SparseToDense(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(T, contents(output_shape))`.
+                `elements(output_shape) < 255`, `memory(T, contents(output_shape))`.
 
         Example:
             >>> sparse_to_dense([[0, 1], [1, 2]], [2, 3], [7, 9], -1).numpy()
@@ -224,7 +228,7 @@ MERGE = SparseToDense.Options.merge
 def _holds(output_shape: object, sparse_values: object, default_value: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return elements_of(output_shape) < 255 and has_room(
             some_dtype_of(sparse_values, default_value), contents_of(output_shape)
         )
     except Exception:
@@ -271,7 +275,7 @@ def sparse_to_dense(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(T, contents(output_shape))`.
+            `elements(output_shape) < 255`, `memory(T, contents(output_shape))`.
 
     Example:
         >>> sparse_to_dense([[0, 1], [1, 2]], [2, 3], [7, 9], -1).numpy()

@@ -19,10 +19,14 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -72,6 +76,7 @@ class ReduceJoin(TensorOp[TString]):
     """
 
     OP_NAME = "ReduceJoin"
+    REQUIRES = ('elements(inputs) > 0 or memory("string", 16, most(shape(inputs)))',)
     SHAPES = {
         "inputs": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -156,7 +161,8 @@ class ReduceJoin(TensorOp[TString]):
                 strings, one for each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(inputs) > 0 or
+                memory("string", 16, most(shape(inputs)))`.
 
         Example:
             >>> grid = [["a", "b"], ["c", "d"]]
@@ -180,6 +186,7 @@ class ReduceJoin(TensorOp[TString]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(inputs)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -205,6 +212,16 @@ class ReduceJoin(TensorOp[TString]):
 
 DEFAULTS = ReduceJoin.Options()
 MERGE = ReduceJoin.Options.merge
+
+
+def _holds(inputs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(inputs) > 0 or has_room(
+            "string", 16, most_of(sizes_of(inputs))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -250,7 +267,8 @@ def reduce_join(
             one for each position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(inputs) > 0 or
+            memory("string", 16, most(shape(inputs)))`.
 
     Example:
         >>> grid = [["a", "b"], ["c", "d"]]
@@ -273,6 +291,7 @@ def reduce_join(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(inputs)
         ):
             _result = execute(
                 context[CURRENT],

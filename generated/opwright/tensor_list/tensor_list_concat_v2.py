@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -92,6 +93,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
     """
 
     OP_NAME = "TensorListConcatV2"
+    REQUIRES = ("elements(element_shape) < 255",)
     SHAPES = {
         "input_handle": "where(of((), (*e,)), len(e) >= 1)",
         "element_shape": "either((), (len(e),))",
@@ -151,7 +153,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
             lengths: int64, `_m`. First size of each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(element_shape) < 255`.
 
         Example:
             >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -175,6 +178,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
                     and -9223372036854775808 <= leading_dims <= 9223372036854775807
                     or fits(TInt64, leading_dims)
                 )
+                and _holds(element_shape)
             ):
                 op.tensor, op.lengths = execute(
                     context[CURRENT],
@@ -199,6 +203,14 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
             {"element_dtype": element_dtype},
             fast_path_error,
         )
+
+
+def _holds(element_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(element_shape) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -243,7 +255,8 @@ def tensor_list_concat_v2(
         lengths: int64, `_m`. First size of each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(element_shape) < 255`.
 
     Example:
         >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -267,6 +280,7 @@ def tensor_list_concat_v2(
                 and -9223372036854775808 <= leading_dims <= 9223372036854775807
                 or fits(TInt64, leading_dims)
             )
+            and _holds(element_shape)
         ):
             _result = TensorListConcatV2Outputs._make(
                 execute(

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -74,6 +75,7 @@ class TensorListGather(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGather"
+    REQUIRES = ("elements(element_shape) < 255",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "indices": "(m,)",
@@ -123,7 +125,8 @@ class TensorListGather(TensorOp[ElementDtype]):
             values: `element_dtype`, `m *e`. The elements, one above the other.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(element_shape) < 255`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -153,6 +156,7 @@ class TensorListGather(TensorOp[ElementDtype]):
                     and -2147483648 <= element_shape <= 2147483647
                     or fits(TInt32, element_shape)
                 )
+                and _holds(element_shape)
             ):
                 op.values = execute(
                     context[CURRENT],
@@ -177,6 +181,14 @@ class TensorListGather(TensorOp[ElementDtype]):
             {"element_dtype": element_dtype},
             fast_path_error,
         )
+
+
+def _holds(element_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(element_shape) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -214,7 +226,8 @@ def tensor_list_gather(
         values: `element_dtype`, `m *e`. The elements, one above the other.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(element_shape) < 255`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -244,6 +257,7 @@ def tensor_list_gather(
                 and -2147483648 <= element_shape <= 2147483647
                 or fits(TInt32, element_shape)
             )
+            and _holds(element_shape)
         ):
             _result = execute(
                 context[CURRENT],

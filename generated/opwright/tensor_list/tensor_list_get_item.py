@@ -79,7 +79,10 @@ class TensorListGetItem(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGetItem"
-    REQUIRES = ("elements(index) == 1",)
+    REQUIRES = (
+        "elements(index) == 1",
+        "elements(element_shape) < 255",
+    )
     SINCE = {
         "Tshape": "2.21",
     }
@@ -133,7 +136,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
             item: `element_dtype`, `*e`. The element.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(index) == 1`.
+            OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+                `elements(element_shape) < 255`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -161,7 +165,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
                     and -2147483648 <= element_shape <= 2147483647
                     or fits(TInt32, element_shape)
                 )
-                and _holds(index)
+                and _holds(index, element_shape)
             ):
                 op.item = execute(
                     context[CURRENT],
@@ -188,10 +192,10 @@ class TensorListGetItem(TensorOp[ElementDtype]):
         )
 
 
-def _holds(index: object) -> bool:
+def _holds(index: object, element_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(index) == 1
+        return elements_of(index) == 1 and elements_of(element_shape) < 255
     except Exception:
         return False
 
@@ -232,7 +236,8 @@ def tensor_list_get_item(
         item: `element_dtype`, `*e`. The element.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(index) == 1`.
+        OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+            `elements(element_shape) < 255`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -260,7 +265,7 @@ def tensor_list_get_item(
                 and -2147483648 <= element_shape <= 2147483647
                 or fits(TInt32, element_shape)
             )
-            and _holds(index)
+            and _holds(index, element_shape)
         ):
             _result = execute(
                 context[CURRENT],

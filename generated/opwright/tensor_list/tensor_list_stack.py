@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -80,6 +81,7 @@ class TensorListStack(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListStack"
+    REQUIRES = ("elements(element_shape) < 255",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "element_shape": "either((), (len(e),))",
@@ -156,7 +158,8 @@ class TensorListStack(TensorOp[ElementDtype]):
             tensor: `element_dtype`, `num_elements *e`. Element k as row k.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(element_shape) < 255`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -181,6 +184,7 @@ class TensorListStack(TensorOp[ElementDtype]):
                     and -2147483648 <= element_shape <= 2147483647
                     or fits(TInt32, element_shape)
                 )
+                and _holds(element_shape)
             ):
                 op.tensor = execute(
                     context[CURRENT],
@@ -210,6 +214,14 @@ class TensorListStack(TensorOp[ElementDtype]):
 
 DEFAULTS = TensorListStack.Options()
 MERGE = TensorListStack.Options.merge
+
+
+def _holds(element_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(element_shape) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -252,7 +264,8 @@ def tensor_list_stack(
         tensor: `element_dtype`, `num_elements *e`. Element k as row k.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(element_shape) < 255`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -276,6 +289,7 @@ def tensor_list_stack(
                 and -2147483648 <= element_shape <= 2147483647
                 or fits(TInt32, element_shape)
             )
+            and _holds(element_shape)
         ):
             _result = execute(
                 context[CURRENT],

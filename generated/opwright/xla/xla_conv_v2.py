@@ -116,8 +116,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
     OP_NAME = "XlaConvV2"
     REQUIRES = (
-        "elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2",
-        "elements(padding) == 2 * (rank(lhs) - 2)",
+        "elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)",
+        "elements(padding) in (0, 2 * (rank(lhs) - 2))",
         "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
     )
     SHAPES = {
@@ -223,8 +223,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(window_strides, lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
-                `elements(padding) == 2 * (rank(lhs) - 2)`,
+                `elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) -
+                2)`, `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
                 `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
         Example:
@@ -324,10 +324,10 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(window_strides) == (_rank_of_lhs := rank_of(lhs)) - 2
-            and elements_of(lhs_dilation) == _rank_of_lhs - 2
-            and elements_of(rhs_dilation) == _rank_of_lhs - 2
-            and elements_of(padding) == 2 * (_rank_of_lhs - 2)
+            elements_of(window_strides) in (0, (_rank_of_lhs := rank_of(lhs)) - 2)
+            and elements_of(lhs_dilation) in (0, _rank_of_lhs - 2)
+            and elements_of(rhs_dilation) in (0, _rank_of_lhs - 2)
+            and elements_of(padding) in (0, 2 * (_rank_of_lhs - 2))
             and least_of(window_strides) >= 1
             and least_of(lhs_dilation) >= 1
             and least_of(rhs_dilation) >= 1
@@ -397,8 +397,8 @@ def xla_conv_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(window_strides,
-            lhs_dilation, rhs_dilation) == rank(lhs) - 2`,
-            `elements(padding) == 2 * (rank(lhs) - 2)`,
+            lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)`,
+            `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
             `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
 
     Example:
