@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -53,6 +54,9 @@ def test_tpu_check_command_saved_model_compiles(saved: str) -> None:
     assert report["compilations"][0]["flops"] > 0
     assert (report["path"], report["signature"]) == (saved, "score")
     assert report["training"] is None and not report["refused"]
+    named = re.findall("^opwright-tpu-check: (.*)$", done.stderr, re.MULTILINE)
+    steps = ["starting TensorFlow", "reading the SavedModel", "lowering to XLA"]
+    assert named == [*steps, "compiling for v5e (1 of 1)"]
 
 
 def test_tpu_check_command_help_lists_the_programs(

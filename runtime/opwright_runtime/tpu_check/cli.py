@@ -9,7 +9,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,7 @@ def _options(error: OpenShapeError) -> str:
 def _check(options: argparse.Namespace, progress: Console) -> Report:
     compiler.require(options.chip or DEFAULT_CHIPS)
     path = _path(options.program)
-    with progress.status("starting TensorFlow") as status:
+    with _steps(progress, "starting TensorFlow") as say:
         with hidden_log():
             # This import loads the native kernels.
             importlib.import_module("opwright")
@@ -212,9 +213,24 @@ def _check(options: argparse.Namespace, progress: Console) -> Report:
             chips=options.chip or DEFAULT_CHIPS,
             signature=options.signature,
             timeout=options.timeout,
-            notify=status.update,
+            notify=say,
             **kwargs,
         )
+
+
+@contextmanager
+def _steps(progress: Console, first: str) -> Iterator[Callable[[str], None]]:
+    """Shows each step: in one place on a terminal, elsewhere as a line of its own."""
+    if progress.is_terminal:
+        with progress.status(first) as status:
+            yield status.update
+        return
+
+    def say(step: str) -> None:
+        print(f"opwright-tpu-check: {step}", file=progress.file, flush=True)
+
+    say(first)
+    yield say
 
 
 def _path(target: str) -> Path | None:
