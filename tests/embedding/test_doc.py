@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from embedding.support.hosts import free_ports
 from opwright import OpError, op_names, tpu
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
 from support import pages
 from support.facts import FACTS
 from support.places import ROOT
-from support.processes import run_code
+from support.processes import environment, run_code
 
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
@@ -27,6 +31,23 @@ PROGRAMS = [
 ]
 PAGE = (ROOT / "docs/reference/embedding_ops.md").read_text("utf-8")
 STEPS = (ROOT / "docs/explanation/embedding_steps.md").read_text("utf-8")
+#: A program of several hosts, which begins with lines of a page.
+HOST = """\
+import tensorflow as tf
+from opwright import tpu
+
+{lines}
+
+@tf.function
+def count():
+    def one():
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce("sum", tf.ones([]))
+
+    return strategy.run(one)
+
+print(f"host {{resolver.task_id}} counts {{int(count())}}", flush=True)
+"""
 TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 
 
@@ -35,6 +56,30 @@ TABLES = runpy.run_path(str(ROOT / "docs/embedding_tables.py"))
 def test_page_program_runs(program: str, tmp_path: Path) -> None:
     done = run_code(program.replace("/tmp/", f"{tmp_path}/"))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.rotating
+def test_hosts_page_shell_starts_two_hosts(tmp_path: Path) -> None:
+    """The shell block runs a program that begins with the lines of the page."""
+    page = (ROOT / "docs/how-to/embedding_hosts.md").read_text("utf-8")
+    (lines,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    (shell,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    for shown, free in zip(("23411", "23412"), free_ports(2), strict=True):
+        assert shown in shell
+        shell = shell.replace(shown, str(free))
+    (tmp_path / "train.py").write_text(HOST.format(lines=lines), "utf-8")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        env={**environment(), "PATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    counted = sorted(re.findall(r"^host \d counts .*$", done.stdout, re.MULTILINE))
+    assert counted == ["host 0 counts 2", "host 1 counts 2"], done.stderr
 
 
 def test_embedding_config_error_is_shown_on_page() -> None:
