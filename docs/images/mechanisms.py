@@ -190,7 +190,7 @@ FIGURES = {
             Arrow("ops", "program", "activations", 2.0),
             Arrow("program", "ops", "gradients", 2.6),
             Arrow("ops", "engine", "if they are finite", 2.6),
-            Arrow("engine", "tables", "update, of all cores", 2.6),
+            Arrow("engine", "tables", "one update", 2.6),
         ),
         box_width=124,
         column=250,
