@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
+from opwright_runtime import api
+from support import pages
 from support.places import ROOT
 
 PAGE = (ROOT / "docs/reference/api.rst").read_text("utf-8")
@@ -28,3 +31,23 @@ def test_api_page_signature_is_that_of_the_function(
     ]
     bare = inspect.Signature(plain)
     assert str(bare).replace("'", '"') == f"({shown})"
+
+
+#: Pages for users. Those in `explanation/` are about the runtime itself.
+FOR_USERS = [
+    *(page for page in pages.PAGES if page.parent.name != "explanation"),
+    *sorted((ROOT / "docs" / "reference").glob("*.rst")),
+]
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.stem)
+def test_page_shows_public_names_under_opwright(page: Path) -> None:
+    """A name that `opwright` exports is not shown as one of the runtime."""
+    shown = re.findall(r"\bopwright_runtime\.([\w.]+)", page.read_text("utf-8"))
+    modules = {"convert", "keras", "native"}
+    wrong = [
+        name
+        for name in shown
+        if name.split(".")[-1] in api.__all__ or name.split(".")[0] in modules
+    ]
+    assert wrong == []

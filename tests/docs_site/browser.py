@@ -28,9 +28,12 @@ PAGES = (
     "how-to/rnn.html",
     "how-to/embedding.html",
     "explanation/architecture.html",
-    "reference/benchmarks.html",
+    "explanation/embedding_engine.html",
+    "reference/performance.html",
+    "reference/wheels.html",
     "reference/index.html",
     "reference/api.html",
+    "reference/types.html",
     "adr/README.html",
 )
 #: By query: a page that must be among the first five results.
