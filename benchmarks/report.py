@@ -150,14 +150,9 @@ class Record:
         return sorted(cases, key=lambda case: case.faster)
 
     def worst(self) -> str:
-        """The slowest cases in which a peer is faster, of two areas at most."""
-        found: dict[str, Case] = {}
-        for case in self.slower():
-            found.setdefault(case.area.title, case)
-        first, *others = [*found.values()][:2]
-        texts = [f"{first.faster:.2f} x as fast ({first.area.title})"]
-        texts += [f"{one.faster:.2f} x ({one.area.title})" for one in others]
-        return " or ".join(texts)
+        """The slowest case in which a peer is faster."""
+        case = self.slower()[0]
+        return f"{case.faster:.2f} x as fast ({case.area.title})"
 
     @property
     def name(self) -> str:
