@@ -36,6 +36,7 @@ def adapt_tpu_embedding() -> None:
     """Wraps the methods of TPUEmbedding, for objects under opwright's strategies."""
     methods = (
         __init__,
+        build,
         _create_config_proto,
         _check_output_shapes,
         _raise_error_for_incorrect_control_flow_context,
@@ -78,6 +79,19 @@ def __init__(  # noqa: N807
         # With the strategy of all hosts, TPUEmbedding would enqueue for all their
         # replicas. This process only has batches of its own replica.
         self._strategy = OneHost(self._strategy)
+
+
+def build(self: TPUEmbedding, original: Method, *args: Any, **kwargs: Any) -> None:
+    try:
+        original(*args, **kwargs)
+    except RuntimeError as error:
+        if "already initialized for embeddings" not in str(error):
+            raise
+        raise RuntimeError(
+            f"{error}. A TPU system has one TPUEmbedding. To use another one, call "
+            "opwright.tpu.software_strategy() again, which clears the tables, and "
+            "create it in the scope of the new strategy."
+        ) from error
 
 
 def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
