@@ -48,6 +48,8 @@ nitpick_ignore_regex = [
 html_theme = "pydata_sphinx_theme"
 html_title = "opwright"
 html_favicon = "favicon.svg"
+html_static_path = ["static"]
+html_css_files = ["figures.css"]
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "collapse_navigation": True,

@@ -127,6 +127,18 @@ def test_site_page_is_accessible_and_fits_the_window(
     assert hosts == {address.split("/")[2]}
 
 
+@pytest.mark.parametrize(
+    "name", ["index.html", "explanation/embedding_engine.html", "reference/wheels.html"]
+)
+def test_site_figures_keep_their_colours(address: str, page: Page, name: str) -> None:
+    """The theme would darken them on dark pages, where their text is then too dim."""
+    page.goto(f"{address}/{name}", wait_until="networkidle")
+    filters = page.eval_on_selector_all(
+        ".bd-article img", "all => all.map(one => getComputedStyle(one).filter)"
+    )
+    assert filters and set(filters) == {"none"}
+
+
 def test_site_search_finds_the_op(address: str, page: Page) -> None:
     for query, wanted in QUERIES.items():
         page.goto(f"{address}/how-to/guide.html", wait_until="networkidle")
