@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from opwright_codegen import groups, load, packages
-from opwright_codegen.generate import Target, WorkerError, generate
+from opwright_codegen.generate import Report, Target, WorkerError, generate
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
 
 if TYPE_CHECKING:
     from opwright_codegen.importer import Imported
+    from opwright_codegen.native import Report as NativeReport
 
 _SOURCE = (
     "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
@@ -471,12 +472,17 @@ def _generate(options: argparse.Namespace) -> int:
             workers=options.jobs,
             progress=progress,
         )
-    if not options.check:
-        _say(
-            f"{target.root}: {_count(report.ops, 'op')},"
-            f" {_count(len(report.written), 'file')} written,"
-            f" {len(report.removed)} removed"
-        )
+    return _result(report, target.root, "generate", check=options.check)
+
+
+def _result(
+    report: Report | NativeReport, place: Path, command: str, *, check: bool
+) -> int:
+    """Says what a run of a command wrote, or with `check` would write; the status."""
+    ops = _count(report.ops, "op")
+    if not check:
+        written = _count(len(report.written), "file")
+        _say(f"{place}: {ops}, {written} written, {len(report.removed)} removed")
         return 0
     for path in report.written:
         _print(f"{path}: not as generated")
@@ -484,9 +490,10 @@ def _generate(options: argparse.Namespace) -> int:
         _print(f"{path}: stale, no opdef")
     differing = len(report.written) + len(report.removed)
     if differing:
-        _say(f"{_count(differing, 'file')} to change; run 'opwright-codegen generate'")
+        changes = _count(differing, "file")
+        _say(f"{changes} to change; run 'opwright-codegen {command}'")
         return 1
-    _say(f"{target.root}: {_count(report.ops, 'op')}, all as generated")
+    _say(f"{place}: {ops}, all as generated")
     return 0
 
 
@@ -495,19 +502,8 @@ def _native(options: argparse.Namespace) -> int:
 
     report = native.generate(options.opdefs, options.project, check=options.check)
     _warn(report.unused)
-    folder = options.project / native.FOLDER
-    if not options.check:
-        _say(
-            f"{folder}: {_count(report.ops, 'op')},"
-            f" {_count(len(report.written), 'file')} written,"
-            f" {len(report.removed)} removed"
-        )
-        return 0
-    for path in report.written:
-        _print(f"{path}: not as generated")
-    for path in report.removed:
-        _print(f"{path}: stale, no opdef")
-    return 1 if report.written or report.removed else 0
+    place = options.project / native.FOLDER
+    return _result(report, place, "native", check=options.check)
 
 
 def _new(options: argparse.Namespace) -> int:

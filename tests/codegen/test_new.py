@@ -69,10 +69,14 @@ def test_new_after_edits_keeps_author_files(tmp_path: Path) -> None:
 
     opdef.write_text(GAIN.replace("'*x'", "n m"))
     check = ("native", "--opdefs", "my_opdefs", "--check")
-    assert command(*check, cwd=tmp_path).returncode == 1
+    done = command(*check, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 file to change; run 'opwright-codegen native'" in done.stderr
     (tmp_path / "tests/test_gain.py").unlink()
     assert new(tmp_path, where) == ["tests/test_gain.py"]
-    assert command(*check, cwd=tmp_path).returncode == 0
+    done = command(*check, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "native/generated: 1 op, all as generated" in done.stderr
     after = tree(tmp_path)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {
