@@ -20,8 +20,8 @@ from opwright_runtime import native
 from opwright_runtime.kernels import kernels
 from support import pages
 from support.facts import FACTS
-from support.places import ROOT
-from support.processes import environment, run_code
+from support.places import ROOT, environment
+from support.processes import run_code
 
 PROGRAMS = [
     pytest.param(program, id=f"{page.stem}_{number}")
