@@ -49,7 +49,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "opwright"
 html_favicon = "favicon.svg"
 html_static_path = ["static"]
-html_css_files = ["figures.css"]
+html_css_files = ["figures.css", "copy_code.css"]
+html_js_files = ["copy_code.js"]
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "collapse_navigation": True,

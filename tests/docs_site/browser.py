@@ -139,6 +139,17 @@ def test_site_figures_keep_their_colours(address: str, page: Page, name: str) ->
     assert filters and set(filters) == {"none"}
 
 
+def test_site_button_copies_a_block_of_code(address: str, page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
+    block = page.locator("div.highlight").first
+    block.hover()
+    block.locator("button").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == block.locator("pre").text_content() != ""
+    assert block.locator("button").inner_text() == "Copied"
+
+
 def test_site_search_finds_the_op(address: str, page: Page) -> None:
     for query, wanted in QUERIES.items():
         page.goto(f"{address}/how-to/guide.html", wait_until="networkidle")
