@@ -35,8 +35,10 @@ def _last(node: ast.Module | ast.ClassDef, name: str) -> ast.FunctionDef:
 def _signature(node: ast.FunctionDef) -> str:
     """`(a: opwright.Operand[U]) -> opwright.Output[U]`."""
     arguments = node.args
-    # What catches unknown keywords to explain them is no argument.
+    # What catches wrong arguments to explain them is no argument.
     arguments.kwarg = None
+    if arguments.vararg is not None and arguments.vararg.arg == "_surplus":
+        arguments.vararg = None
     arguments.args = [one for one in arguments.args if one.arg != "self"]
     shown = ast.unparse(_Qualified().visit(arguments))
     if node.returns is None or node.name == "__init__":
