@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import opwright.keras
 from convert.support.models import (
+    BODIES,
     barred,
     ops_of,
     recurrent,
@@ -121,29 +122,7 @@ def test_to_plain_of_opwright_keras_layers_keeps_their_gradient(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def in_while(x: Any, params: Any) -> Any:
-    start = (tf.constant(0), tf.zeros([tf.shape(x)[0], tf.shape(x)[1], UNITS]))
-    return tf.while_loop(
-        lambda i, y: i < 3, lambda i, y: (i + 1, y + recurrent(x, params)[0]), start
-    )[1]
-
-
-def in_branch(x: Any, params: Any) -> Any:
-    positive = tf.reduce_sum(x) > 0
-    return tf.cond(
-        positive,
-        lambda: recurrent(x, params)[0],
-        lambda: recurrent(-x, params, rnn_mode="gru")[0],
-    )
-
-
-def in_nested_functions(x: Any, params: Any) -> Any:
-    inner = tf.function(lambda x: recurrent(x, params)[0], autograph=False)
-    outer = tf.function(lambda x: inner(x) + inner(2 * x), autograph=False)
-    return outer(x)
-
-
-@pytest.mark.parametrize("function", [in_while, in_branch, in_nested_functions])
+@pytest.mark.parametrize("function", BODIES)
 def test_to_plain_of_a_node_in_another_body_gives_equal_numbers(
     function: Any, tmp_path: Path
 ) -> None:

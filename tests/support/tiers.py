@@ -36,6 +36,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "convert": (
         "converts models with tf2onnx, ONNX Runtime and LiteRT",
         (
+            "convert/test_convert_bodies.py",
             "convert/test_convert_forms.py",
             "convert/test_layer_exports.py",
             "convert/test_to_onnx.py",

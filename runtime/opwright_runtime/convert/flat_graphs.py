@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from opwright_runtime._internals import optimize_graph
 from opwright_runtime.convert import graphs, layers
-from opwright_runtime.convert.graphs import Body, Shapes, node_of
+from opwright_runtime.convert.graphs import Body, GraphDef, Shapes, node_of
 from opwright_runtime.convert.layers import FORWARD, KERAS, Layers, Shape
 from opwright_runtime.convert.plain import function_to_cudnn
 from opwright_runtime.convert.replacements import specs
@@ -19,6 +19,9 @@ from opwright_runtime.convert.signatures import Flat
 # Parts of the names of ops that may give other results in each run: they read state or
 # draw random numbers, for example. What is computed from them becomes no constant.
 _MOVING = ("Placeholder", "Random", "Stateful", "While", "If", "Read", "Table", "Cudnn")
+
+# Marks of functions that Grappler does not inline: for XLA, or as their author wishes.
+_APART = ("_XlaMustCompile", "_noinline")
 
 
 def replace_keras(flat: Flat) -> list[Found]:
@@ -37,6 +40,7 @@ def replace_keras(flat: Flat) -> list[Found]:
 
 def inline(flat: Flat) -> None:
     """Inlines all calls of functions, in place. Loops and branches stay."""
+    _unmark(flat.graph, _APART)
     config = tf.compat.v1.ConfigProto()
     rewriting = config.graph_options.rewrite_options
     rewriting.optimizers.append("function")
@@ -46,12 +50,18 @@ def inline(flat: Flat) -> None:
     for tensor in (*flat.inputs.values(), *flat.outputs.values()):
         meta.collection_def["train_op"].node_list.value.append(tensor)
     flat.graph.CopyFrom(optimize_graph(config, meta))
-    for body in graphs.bodies(flat.graph):
-        # A SavedModel does not take this mark of Grappler.
-        if body.function is not None:
-            body.function.attr.pop("_GrapplerSpecializedFunc", None)
-        for node in body.nodes:
-            node.attr.pop("_GrapplerSpecializedFunc", None)
+    # A SavedModel does not take this mark of Grappler.
+    _unmark(flat.graph, ["_GrapplerSpecializedFunc"])
+
+
+def _unmark(graph: GraphDef, names: Iterable[str]) -> None:
+    """Removes attrs of functions and nodes."""
+    for body in graphs.bodies(graph):
+        for name in names:
+            if body.function is not None:
+                body.function.attr.pop(name, None)
+            for node in body.nodes:
+                node.attr.pop(name, None)
 
 
 def prune(flat: Flat) -> None:

@@ -227,6 +227,32 @@ def recurrent(x: Any, params: Any, **options: Any) -> Any:
     )
 
 
+def in_while(x: Any, params: Any) -> Any:
+    start = (tf.constant(0), tf.zeros([tf.shape(x)[0], tf.shape(x)[1], 3]))
+    return tf.while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, y + recurrent(x, params)[0]), start
+    )[1]
+
+
+def in_branch(x: Any, params: Any) -> Any:
+    positive = tf.reduce_sum(x) > 0
+    return tf.cond(
+        positive,
+        lambda: recurrent(x, params)[0],
+        lambda: recurrent(-x, params, rnn_mode="gru")[0],
+    )
+
+
+def in_nested_functions(x: Any, params: Any) -> Any:
+    inner = tf.function(lambda x: recurrent(x, params)[0], autograph=False)
+    outer = tf.function(lambda x: inner(x) + inner(2 * x), autograph=False)
+    return outer(x)
+
+
+#: Where a node may be, besides the function that is called: each takes x and params.
+BODIES = [in_while, in_branch, in_nested_functions]
+
+
 def save_bodies(folder: Path) -> None:
     """Saves a model with nodes in a loop, in branches and in a training step."""
     module: Any = tf.Module()
