@@ -26,7 +26,17 @@ from numpy.typing import ArrayLike
 FOLDER = Path(__file__).resolve().parent / "results"
 _ROOT = FOLDER.parent.parent
 #: Whose versions decide what a result means, where they are installed.
-_PACKAGES = ("tensorflow", "keras", "torch", "fbgemm-gpu-cpu", "torchrec", "numpy")
+_PACKAGES = (
+    "tensorflow",
+    "keras",
+    "torch",
+    "fbgemm-gpu-cpu",
+    "torchrec",
+    "tf2onnx",
+    "onnxruntime",
+    "ai-edge-litert",
+    "numpy",
+)
 
 
 @dataclass
@@ -43,22 +53,28 @@ class Recorder:
     folder: Path | None
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, case: str, what: str, times: Mapping[str, ArrayLike]) -> None:
+    def add(
+        self,
+        case: str,
+        what: str,
+        times: Mapping[str, ArrayLike],
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         """Adds a row.
 
         Args:
             case: the workload, as the tables name it.
             what: what is timed of it, such as "forward".
             times: by contender the seconds of each round.
+            sizes: by contender the bytes of its file or folder, if it has one.
         """
         seconds = {
             name: [float(f"{one:.4g}") for one in np.quantile(each, [0.25, 0.5, 0.75])]
             for name, each in times.items()
         }
         rounds = min(np.size(each) for each in times.values())
-        self.rows.append(
-            {"case": case, "what": what, "rounds": rounds, "seconds": seconds}
-        )
+        row = {"case": case, "what": what, "rounds": rounds, "seconds": seconds}
+        self.rows.append(row | ({"bytes": dict(sizes)} if sizes else {}))
 
     def save(self) -> Path | None:
         """Puts the rows in the file in place of those of an earlier run there."""
