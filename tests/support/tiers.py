@@ -41,6 +41,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
             "convert/test_layer_exports.py",
             "convert/test_to_onnx.py",
             "convert/test_to_tflite.py",
+            "convert/test_widen.py",
         ),
     ),
     "cuda": (

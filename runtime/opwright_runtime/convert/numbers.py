@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from opwright_runtime.convert.errors import ConvertError
 from opwright_runtime.convert.outcome import Comparison
-from opwright_runtime.convert.rewrite import Found
 
 Values: TypeAlias = dict[str, Any]
 Run: TypeAlias = Callable[[Values], Values]
@@ -115,12 +114,12 @@ def _padded(rng: np.random.Generator, values: Any) -> Any:
     ).astype(values.dtype)
 
 
-def tolerance(found: Iterable[Found], of_format: float) -> float:
-    """The tolerance for a model with these nodes.
+def tolerance(dtypes: Iterable[str], of_format: float) -> float:
+    """The tolerance for a model with nodes of these dtypes.
 
-    Layers of 16 bits are rounded at other places than in the source.
+    Numbers of 16 bits are rounded at other places than in the source.
     """
-    narrow = any(one.dtype in ("float16", "bfloat16") for one in found)
+    narrow = not {"float16", "bfloat16"}.isdisjoint(dtypes)
     return 2e-2 if narrow else of_format
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import tensorflow as tf
 
 from opwright_runtime.convert import (
     files,
@@ -19,6 +20,7 @@ from opwright_runtime.convert import (
     numbers,
     packages,
     signatures,
+    widen,
 )
 from opwright_runtime.convert.assignments import without_assignments
 from opwright_runtime.convert.calls import Request, calls_for
@@ -67,6 +69,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
         signatures.refuse_bfloat16(flat, "onnxruntime")
         request.notify("replacing recurrent nodes")
         known, found, notes = prepare(flat)
+        widened = widen.widen(flat, [tf.bfloat16])
         request.notify("converting all other nodes")
         made = _through_tf2onnx(flat, known, opset)
         data = _checked_bytes(made)
@@ -76,11 +79,12 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
         if request.check:
             function = signatures.choose(loaded, request.signature)
             before = signatures.run(function)
+            dtypes = {*widened, *(one.dtype for one in found)}
             comparisons[request.signature or "serving_default"] = numbers.compare(
                 before,
                 run,
                 calls_for(loaded, request.signature, request, before, shapes),
-                request.tolerance or numbers.tolerance(found, TOLERANCE),
+                request.tolerance or numbers.tolerance(dtypes, TOLERANCE),
                 "the ONNX file",
             )
         target.write_bytes(data)
@@ -92,7 +96,7 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + notes,
+            (*source.notes, *notes, *widen.notes(widened)),
         )
 
 

@@ -47,7 +47,8 @@ def convert(model: Any, path: Path, request: Request) -> Report:
         saved_models.write(message, source.folder, written)
         comparisons = {}
         if request.check:
-            allowed = request.tolerance or numbers.tolerance(found, TOLERANCE)
+            dtypes = {one.dtype for one in found}
+            allowed = request.tolerance or numbers.tolerance(dtypes, TOLERANCE)
             comparisons = _checked(source, written, request, allowed)
         if source.frozen:
             _write_graph(message, target)

@@ -22,6 +22,7 @@ from opwright_runtime.convert import (
     packages,
     plain,
     signatures,
+    widen,
 )
 from opwright_runtime.convert.assignments import without_assignments
 from opwright_runtime.convert.calls import Request, calls_for
@@ -42,6 +43,8 @@ Quantize: TypeAlias = Literal["dynamic", "float16"]
 TOLERANCES: dict[str | None, float] = {None: 2e-6, "dynamic": 5e-2, "float16": 5e-3}
 
 _SIGNATURE = "serving_default"
+# LiteRT has few operators for them.
+_WIDENED = (tf.float16, tf.bfloat16, tf.float64)
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,14 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
         signatures.refuse_bfloat16(flat, "LiteRT")
         request.notify("replacing recurrent nodes")
         found, notes = prepare(flat, form)
+        widened = widen.widen(flat, _WIDENED)
         request.notify("converting all other nodes")
         data = _converted(flat, form.quantize)
         comparisons = {}
         if request.check:
             request.notify("comparing the numbers")
             before = signatures.run(function)
-            allowed = numbers.tolerance(found, TOLERANCES[form.quantize])
+            allowed = numbers.tolerance(widened, TOLERANCES[form.quantize])
             comparisons[request.signature or _SIGNATURE] = numbers.compare(
                 before,
                 _interpreter(data, flat),
@@ -127,7 +131,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
             files.size_of(source.folder),
             len(data),
             comparisons,
-            source.notes + notes,
+            (*source.notes, *notes, *widen.notes(widened)),
         )
 
 
@@ -154,7 +158,6 @@ def prepare(flat: Flat, form: Form) -> tuple[list[Found], tuple[str, ...]]:
     replacer = _Replacer(form.fused, _read_cells(flat.graph))
     found = replace_nodes(flat.graph, frozenset(FORWARD), replacer)
     notes = implementations.notes(keras)
-    notes += sorted(replacer.notes)
     return found, tuple(notes)
 
 
@@ -177,14 +180,11 @@ class _Replacer:
     def __init__(self, fused: bool | str, reads_c: frozenset[str]) -> None:
         self._fused = fused
         self._reads_c = reads_c
-        self.notes: set[str] = set()
 
     def __call__(
         self, node: Any, dtypes: Sequence[tf.DType], shapes: Sequence[Shape]
     ) -> Replacement:
         read = layers.read(node, graphs.defaults(node.op), shapes)
-        if read.dtype != tf.float32:
-            self.notes.add(f"layers of {read.dtype.name} compute in float32")
         read = replace(read, single=True)
         signature = specs(read, dtypes, shapes)
         batch = signature[0].shape[1 if read.time_major else 0]
