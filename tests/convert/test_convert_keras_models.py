@@ -267,8 +267,8 @@ def test_convert_of_a_stateful_keras_model_is_plain_alone(
     for convert in (to_onnx, to_tflite):
         with pytest.raises(ConvertError, match="keeps a state from call to call"):
             convert(tmp_path / "source", tmp_path / "other")
-    samples = {"x": np.ones([2, 5, 3], "float32")}
-    to_plain(tmp_path / "source", tmp_path / "plain", samples=samples)
+    report = to_plain(tmp_path / "source", tmp_path / "plain", shapes={"x": [2, 5, 3]})
+    assert {*report.comparisons} == {"serve", "serving_default"}
     assert not barred(ops_of(tmp_path / "plain"))
     a, b = (tf.saved_model.load(str(tmp_path / one)) for one in ("source", "plain"))
     given = tf.ones([2, 5, 3])

@@ -171,8 +171,8 @@ def _called(run: Run, inputs: Values, what: str, times: list[float]) -> Values:
         # Runtimes raise errors of their own.
         shapes = {name: list(np.shape(value)) for name, value in inputs.items()}
         raise ConvertError(
-            f"{what} fails on inputs of the shapes {shapes}: {error}; pass samples "
-            "that the source accepts, or check=False (--no-check)"
+            f"{what} fails on inputs of the shapes {shapes}: {error}; pass shapes= "
+            "(--shape) or samples that the source accepts, or check=False (--no-check)"
         ) from error
     times.append(time.perf_counter() - begin)
     return outputs

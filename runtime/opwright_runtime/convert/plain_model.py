@@ -49,7 +49,8 @@ def convert(model: Any, path: Path, request: Request) -> Report:
         if request.check:
             dtypes = {one.dtype for one in found}
             allowed = request.tolerance or numbers.tolerance(dtypes, TOLERANCE)
-            comparisons = _checked(source, written, request, allowed)
+            shapes = {} if callable(model) else request.shapes
+            comparisons = _checked(source, written, request, shapes, allowed)
         if source.frozen:
             _write_graph(message, target)
         notes = _notes(source, found, unused)
@@ -88,7 +89,11 @@ def _notes(source: Source, found: list[Found], unused: int) -> tuple[str, ...]:
 
 
 def _checked(
-    source: Source, written: Path, request: Request, tolerance: float
+    source: Source,
+    written: Path,
+    request: Request,
+    shapes: Mapping[str, Any],
+    tolerance: float,
 ) -> dict[str, Comparison]:
     """Compares every signature of two SavedModels."""
     request.notify("comparing the numbers")
@@ -100,10 +105,11 @@ def _checked(
     for name in sorted(names):
         if request.signature not in (None, name):
             continue
+        run = signatures.run(tried.signatures[name])
         found[name] = numbers.compare(
             signatures.run(names[name]),
             signatures.run(after.signatures[name]),
-            calls_for(tried, name, request, signatures.run(tried.signatures[name])),
+            calls_for(tried, name, request, run, shapes),
             tolerance,
             f"signature {name!r} of the result",
         )
