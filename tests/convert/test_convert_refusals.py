@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from convert.support.models import CONVERSIONS, barred, ops_of
 from opwright.convert import ConvertError, to_onnx, to_plain
+from opwright_runtime.convert import signatures
 from support.places import environment
 
 X = np.random.default_rng(0).standard_normal((5, 2, 2)).astype("float32")
@@ -95,6 +96,26 @@ def test_to_plain_a_reserve_that_is_returned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"reserve.*save the model for inference"):
         to_plain(model, tmp_path / "target")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS[1:])
+def test_convert_a_model_over_the_size_of_a_graph_is_refused(
+    convert: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = tf.Module()
+    module.table = tf.Variable(tf.zeros([84]))
+    spec = tf.TensorSpec([None, None, 2], name="x")
+    module.serve = tf.function(
+        lambda x: rnn(x)[0] + module.table[:3], input_signature=[spec], autograph=False
+    )
+    tf.saved_model.save(module, str(tmp_path / "source"), signatures=module.serve)
+    # 2 GB would take minutes.
+    monkeypatch.setattr(signatures, "_LARGEST", 4 * 84 - 1)
+    with pytest.raises(ConvertError, match=r"336 bytes.*convert it to plain Tensor"):
+        convert(tmp_path / "source", tmp_path / "target")
+    assert [one.name for one in tmp_path.iterdir()] == ["source"]
+    report = to_plain(tmp_path / "source", tmp_path / "target")
+    assert len(report.found) == 1
 
 
 def test_to_plain_an_existing_target_is_kept_unless_overwrite(tmp_path: Path) -> None:
