@@ -73,8 +73,9 @@ class Form:
         given: str | None = self.quantize
         if given == "int8":
             raise ConvertError(
-                "quantize='int8' is refused: TFLite's converter gives wrong numbers "
-                "for recurrent layers, or crashes; pass 'dynamic' or 'float16'"
+                "quantize='int8' is refused: for recurrent layers, TFLite's converter "
+                "crashes, or writes files with wrong numbers or with states that stay "
+                "from call to call; pass 'dynamic' or 'float16'"
             )
         if self.quantize not in TOLERANCES:
             raise ConvertError(
