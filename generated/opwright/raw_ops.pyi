@@ -52097,14 +52097,15 @@ def TensorListGather(
 
     Args:
         input_handle: variant, `scalar of *e`. The list.
-        indices: int32, `m`. Which elements, from 0 on.
+        indices: int32, `*s`. Which elements, from 0 on. Usually a vector; the op reads
+            any shape by rows.
         element_shape: int32, `scalar | len(e)`. Shape of the elements, as far as it is
             known besides what the list says; -1 for sizes that are not, and a scalar -1
             where not even their number is.
         element_dtype: dtype. Dtype of the elements, that of the list.
 
     Returns:
-        values: `element_dtype`, `m *e`. The elements, one above the other.
+        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
     """
 
 def TensorListGetItem(

@@ -81,6 +81,7 @@ REFUSED_BEFORE = {
         "unit from longer ones",
     ),
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
+    "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
     "RaggedTensorToTensor": "reads past values that end before the last split",
     "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",

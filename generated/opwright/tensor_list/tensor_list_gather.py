@@ -63,7 +63,7 @@ class TensorListGather(TensorOp[ElementDtype]):
     Gradient: registered.
 
     Attributes:
-        values: `element_dtype`, `m *e`. The elements, one above the other.
+        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -78,9 +78,9 @@ class TensorListGather(TensorOp[ElementDtype]):
     REQUIRES = ("elements(element_shape) < 255",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
-        "indices": "(m,)",
+        "indices": "(*s,)",
         "element_shape": "either((), (len(e),))",
-        "values": "(m, *e)",
+        "values": "(prod(s), *e)",
     }
     __slots__ = ("values",)
     values: Output[ElementDtype]
@@ -115,14 +115,15 @@ class TensorListGather(TensorOp[ElementDtype]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input_handle: variant, `scalar of *e`. The list.
-            indices: int32, `m`. Which elements, from 0 on.
+            indices: int32, `*s`. Which elements, from 0 on. Usually a vector; the op
+                reads any shape by rows.
             element_shape: int32, `scalar | len(e)`. Shape of the elements, as far as it
                 is known besides what the list says; -1 for sizes that are not, and a
                 scalar -1 where not even their number is.
             element_dtype: dtype. Dtype of the elements, that of the list.
 
         Returns:
-            values: `element_dtype`, `m *e`. The elements, one above the other.
+            values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
 
         Raises:
             OpError: the op refuses an argument. The call needs
@@ -215,7 +216,8 @@ def tensor_list_gather(
 
     Args:
         input_handle: variant, `scalar of *e`. The list.
-        indices: int32, `m`. Which elements, from 0 on.
+        indices: int32, `*s`. Which elements, from 0 on. Usually a vector; the op reads
+            any shape by rows.
         element_shape: int32, `scalar | len(e)`. Shape of the elements, as far as it is
             known besides what the list says; -1 for sizes that are not, and a scalar -1
             where not even their number is.
@@ -223,7 +225,7 @@ def tensor_list_gather(
         name: what the op is called in a graph.
 
     Returns:
-        values: `element_dtype`, `m *e`. The elements, one above the other.
+        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
 
     Raises:
         OpError: the op refuses an argument. The call needs
