@@ -120,7 +120,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
     Example:
         >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
-        >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+        >>> given = (x, state, state, np.linspace(-1, 1, 56), [4])
         >>> kept = opwright.nn.cudnn_rnn_v3(*given)
         >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
         >>> grads.input_backprop.numpy()[:, 0].round(3)
@@ -406,7 +406,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
         Example:
             >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
-            >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+            >>> given = (x, state, state, np.linspace(-1, 1, 56), [4])
             >>> kept = opwright.nn.cudnn_rnn_v3(*given)
             >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
             >>> grads.input_backprop.numpy()[:, 0].round(3)
@@ -643,7 +643,7 @@ def cudnn_rnn_backprop_v3(
 
     Example:
         >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
-        >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+        >>> given = (x, state, state, np.linspace(-1, 1, 56), [4])
         >>> kept = opwright.nn.cudnn_rnn_v3(*given)
         >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
         >>> grads.input_backprop.numpy()[:, 0].round(3)

@@ -84,7 +84,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
         >>> config = t.EmbeddingConfig([films], batch_size=2).message
         >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
+        >>> load_all_tpu_embedding_parameters(
+        ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"
@@ -193,7 +194,8 @@ class LoadAllTPUEmbeddingParameters(Op):
             >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
             >>> config = t.EmbeddingConfig([films], batch_size=2).message
             >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-            >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
+            >>> load_all_tpu_embedding_parameters(
+            ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
         """
         if _unknown or _surplus:
             raise LoadAllTPUEmbeddingParameters._create_refused(_surplus, _unknown)
@@ -324,7 +326,8 @@ def load_all_tpu_embedding_parameters(
         >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
         >>> config = t.EmbeddingConfig([films], batch_size=2).message
         >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
+        >>> load_all_tpu_embedding_parameters(
+        ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
     """
     if _unknown or _surplus:
         raise LoadAllTPUEmbeddingParameters._refused(_surplus, _unknown)

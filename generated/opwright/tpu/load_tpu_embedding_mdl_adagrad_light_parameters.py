@@ -87,7 +87,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
         >>> r.mdl_adagrad_light.SetInParent()
         >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
     """
 
     OP_NAME = "LoadTPUEmbeddingMDLAdagradLightParameters"
@@ -215,7 +215,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
             >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
             >>> r.mdl_adagrad_light.SetInParent()
             >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-            >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
+            >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
         """
         if _unknown:
             raise LoadTPUEmbeddingMDLAdagradLightParameters._create_refused(
@@ -339,7 +339,7 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
         >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
         >>> r.mdl_adagrad_light.SetInParent()
         >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
     """
     if _unknown or _surplus:
         raise LoadTPUEmbeddingMDLAdagradLightParameters._refused(_surplus, _unknown)
