@@ -18,7 +18,15 @@ from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.nodes import did_you_mean
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
-from opwright_notation.conditions import HOLDS, JOINT, MEMORY, PROPERTIES, SHARED, TABLE
+from opwright_notation.conditions import (
+    HOLDS,
+    JOINT,
+    MEMORY,
+    OF_TEXT,
+    PROPERTIES,
+    SHARED,
+    TABLE,
+)
 from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
 from opwright_notation.syntax import ShapeError
 
@@ -251,17 +259,26 @@ class _Check:
 
     def joint(self, node: ast.Call, name: str) -> Kind:
         """A function of several inputs."""
-        number, kind = JOINT[name]
+        inputs, kind = JOINT[name]
+        number = inputs + (name in OF_TEXT)
         if len(node.args) != number:
             message = f"{name} takes {number} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
+        for argument in node.args[inputs:]:
+            self.text(argument)
         if name in ("pairs", "single"):
             for argument in node.args:
                 self.handle(argument)
             return kind
-        for argument in node.args:
+        for argument in node.args[:inputs]:
             self.property(name, argument)
         return kind
+
+    def text(self, node: ast.expr) -> None:
+        attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
+        if attr is None or attr.kind != "string":
+            message = f"{ast.unparse(node)!r} is no attr that is text"
+            raise ShapeError(node.col_offset, message)
 
     def shared(self, node: ast.Call, name: str) -> Kind:
         """A function that shapes have, too."""
@@ -349,6 +366,7 @@ _PYTHON: Final = {
     "padded": "padded_of",
     "pairs": "are_pairs",
     "single": "is_single",
+    "convolves": "is_convolved",
     "remove": "removed",
     "prod": "product_of",
     "len": "len",
@@ -451,6 +469,9 @@ class _Writer(ast.NodeTransformer):
 
     def argument(self, function: str, node: ast.expr) -> ast.expr:
         named, at = conditions.input_named(node)
+        if function in OF_TEXT and named in self.attrs:
+            # It may be bytes that are no text.
+            return _expression(self.local(named))
         if named not in self.inputs:
             found: ast.expr = self.visit(node)
             return found

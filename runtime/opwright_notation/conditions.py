@@ -86,19 +86,25 @@ HOLDS: Final = "holds"
 TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
-#: Functions of inputs together: how many, and the kind of the result.
+#: Functions of inputs together: how many, and the kind of the result. Those of
+#: `OF_TEXT` also take an attr that is text.
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
 #: `pairs(table, dataset)`: the elements of the data set are keys and values of the
 #: dtypes of the table.
 #: `single(dataset)`: no element of the data set has another number of values than 1, as
 #: far as the data set states their shapes.
+#: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
+#: names, none of its spatial axes gets a negative size from the dilations and the
+#: padding, and none of those of `filter` is empty.
 JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
+    "convolves": (4, Kind.FLAG),
 }
+OF_TEXT: Final = frozenset({"convolves"})
 #: The functions of shapes that conditions may use.
 SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")
 

@@ -68,6 +68,11 @@ _PREDICATES: Final = {
     ),
     "single": ("has elements of several values", "each must have one value"),
     "nan_free": ("has nan", "no element may be nan"),
+    "convolves": (
+        "does not fit the filter, the padding and the axes",
+        "it must have each axis, a size of 0 or more with the padding, and a filter of "
+        "size 1 or more",
+    ),
     "spans": (
         "has a start or end out of range",
         "each row must end with a start, and an end that is not before it",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
@@ -114,6 +115,7 @@ graphs: Any = _ops._default_graph_stack
 # Messages. Type checkers do not see them, because modules are filled at run time.
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
+ConvolutionDimensionNumbers: Any = vars(xla_data_pb2)["ConvolutionDimensionNumbers"]
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 SavedModel: Any = vars(saved_model_pb2)["SavedModel"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]

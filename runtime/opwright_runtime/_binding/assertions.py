@@ -271,7 +271,7 @@ class _Graph:
     def called(self, node: ast.Call) -> Any:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        if name in (HOLDS, TABLE, "held", "pairs", "single"):
+        if name in (HOLDS, TABLE, "held", "pairs", "single", "convolves"):
             raise _UnknownError
         if name == MEMORY:
             return self.memory(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ import tensorflow as tf
 from opwright_notation.functions import FUNCTIONS
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
-from opwright_runtime._internals import resource_variable
+from opwright_runtime._internals import (
+    ConvolutionDimensionNumbers,
+    resource_variable,
+)
 from opwright_runtime.types import as_dtype
 
 # Calling these as functions is faster, because attribute access on tensors is slow.
@@ -179,6 +183,51 @@ def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
         raise TypeError
     pairs = zip(sizes, added.tolist(), strict=True)
     return tuple(size + before + behind for size, (before, behind) in pairs)
+
+
+def is_convolved(
+    value: Any, window: Any, padding: Any, dilations: Any, numbers: str | bytes
+) -> bool:
+    """Whether axes are those of the tensors, with the sizes that XLA needs.
+
+    Args:
+        value: what is convolved.
+        window: the filter.
+        padding: how much is added before and behind each spatial axis.
+        dilations: how far apart the elements of `value` are along these axes.
+        numbers: a serialized ConvolutionDimensionNumbers.
+    """
+    axes, windows, least, most = _axes(numbers)
+    if least < 0 or most >= rank_of(value) or rank_of(window) != rank_of(value):
+        return False
+    if elements_of(window) and least_of(padding) >= 0:
+        # It is the usual case, which has to be fast.
+        return True
+    sizes, lengths = sizes_of(value), sizes_of(window)
+    added = contents_of(padding)
+    pairs = zip(axes, contents_of(dilations), added[::2], added[1::2], strict=True)
+    for axis, dilation, before, behind in pairs:
+        size = sizes[axis]
+        dilated = (size - 1) * dilation + 1 if size else 0
+        if dilated + before + behind < 0:
+            return False
+    return all(lengths[axis] >= 1 for axis in windows)
+
+
+@lru_cache
+def _axes(numbers: str | bytes) -> tuple[list[int], list[int], int, int]:
+    """The spatial axes of the input and of the filter; the first and last of all."""
+    data = (
+        numbers.encode("utf-8", "surrogateescape")
+        if isinstance(numbers, str)
+        else numbers
+    )
+    found = ConvolutionDimensionNumbers.FromString(data)
+    every: list[int] = []
+    for _, axes in found.ListFields():
+        every += [axes] if isinstance(axes, int) else axes
+    inputs, windows = found.input_spatial_dimensions, found.kernel_spatial_dimensions
+    return [*inputs], [*windows], min(every, default=0), max(every, default=0)
 
 
 def removed(row: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -417,6 +466,9 @@ def are_pairs(table: Any, dataset: Any) -> bool:
     A lookup of no key says the dtypes of the table. An iterator compares those of its
     data set when it is made.
     """
+    if elements_of(table) > 1:
+        # A lookup takes one handle only. The table is filled by the first of several.
+        table = tf.reshape(table, [-1])[0]
     key, value = _dtypes_of_table(table)
     iterator = tf.raw_ops.AnonymousIteratorV3(
         output_types=[key, value], output_shapes=[[], []]

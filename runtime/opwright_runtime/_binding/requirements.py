@@ -49,6 +49,7 @@ _JOINT: dict[str, Callable[..., object]] = {
     "padded": properties.padded_of,
     "pairs": properties.are_pairs,
     "single": properties.is_single,
+    "convolves": properties.is_convolved,
 }
 
 
@@ -90,7 +91,8 @@ def _condition(
         name: str, argument: str, index: int | None, more: tuple[object, ...]
     ) -> object:
         if name in JOINT:
-            return _joint(name, [given[str(one)] for one in (argument, *more)])
+            names = map(str, (argument, *more))
+            return _joint(name, [given.get(one, attrs.get(one)) for one in names])
         value = given[argument]
         return _property(name, value if index is None else value[index], more)
 
@@ -157,12 +159,13 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
         return None
 
 
-def _joint(name: str, tensors: Sequence[Any]) -> object:
+def _joint(name: str, arguments: Sequence[Any]) -> object:
     """A property of several tensors; None if it is not known."""
+    tensors = arguments[: JOINT[name][0]]
     if any(type(one) is not EagerTensor for one in tensors):
         return None
     try:
-        return _JOINT[name](*tensors)
+        return _JOINT[name](*arguments)
     except Exception:
         return None
 
