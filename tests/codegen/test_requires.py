@@ -98,6 +98,10 @@ def load_op(*conditions: str) -> Op:
             "memory(out, padded(a, size))",
             "has_room(dtype_name(out), padded_of(a, size))",
         ),
+        (
+            "convolves(a, b, size, size, format)",
+            "is_convolved(a, b, size, size, format)",
+        ),
         ("batched(size, block)", "is_batched(size, block)"),
         ("spans(size, shape(a)[0])", "are_spans(size, sizes_of(a)[0])"),
         ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),

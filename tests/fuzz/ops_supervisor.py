@@ -23,6 +23,8 @@ from .supervisor import Worker, cause, death
 SECONDS = {"0": 10.0, "1": 13.0}
 # Resident memory of a process, in bytes.
 MEMORY = 3 << 30
+# What a result may take of it. opwright refuses a larger one.
+RESULT = 2 << 30
 # Seconds between looks at a process.
 PERIOD = 0.03
 # Seconds without a look, after which both processes were stopped.
@@ -58,7 +60,11 @@ class LimitedWorker(Worker):
     """Forks a process for each command, and ends it where a call goes too far."""
 
     def __init__(self, onednn: str) -> None:
-        super().__init__("fuzz.ops_worker", TF_ENABLE_ONEDNN_OPTS=onednn)
+        super().__init__(
+            "fuzz.ops_worker",
+            TF_ENABLE_ONEDNN_OPTS=onednn,
+            OPWRIGHT_MAX_OUTPUT_BYTES=str(RESULT),
+        )
         self.seconds = SECONDS[onednn]
         self.path = Path(self.folder.name, "state")
         self.state = State(self.path)

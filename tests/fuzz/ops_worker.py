@@ -131,9 +131,12 @@ class Caller:
 
 
 def is_own(error: Exception | None) -> bool:
-    """Whether opwright refuses a call, and TensorFlow did not."""
+    """Whether opwright refuses a call, and TensorFlow did not.
+
+    A result beyond the limit of memory is refused, whether TensorFlow has room or not.
+    """
     return isinstance(error, errors.OpError) and not isinstance(
-        error, tf.errors.OpError
+        error, (tf.errors.OpError, errors.OpMemoryError)
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import yaml
+
 from support.grouped import ops
+from support.places import OPDEFS
 
 from .ops import parse, run
 from .ops_findings import known
@@ -30,3 +34,13 @@ def test_calls_of_every_op_end_the_process_only_where_known() -> None:
 def test_known_process_ends_name_ops_that_there_are() -> None:
     names = {name for group in ops().values() for name in group}
     assert known(KNOWN).keys() <= names
+
+
+def test_known_process_ends_are_in_the_documentation_of_ops() -> None:
+    unsaid = []
+    for name in known(KNOWN):
+        (path,) = OPDEFS.glob(f"*/{name}.yaml")
+        text = " ".join(yaml.safe_load(path.read_text("utf-8"))["description"].split())
+        if not re.search(r"(ends?|can end) the process", text):
+            unsaid.append(name)
+    assert not unsaid, unsaid

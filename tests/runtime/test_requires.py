@@ -26,7 +26,7 @@ from opwright import (
 from opwright.array import fill
 from opwright.data import dataset_to_tf_record
 from opwright.io import parse_example
-from opwright.lookup import initialize_table_from_dataset
+from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
 from opwright.nn import Conv2D, conv2d
 from opwright.ragged import (
     ragged_tensor_to_tensor,
@@ -44,6 +44,7 @@ from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
 from opwright_runtime._binding import memory, properties
+from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
 FILTER = np.ones((2, 2, 1, 1), np.float32)
@@ -525,6 +526,57 @@ def test_steps_of_ranges_are_their_lengths() -> None:
         assert properties.steps_of(0, 5, delta) == (delta == math.inf) * 0
     several = tf.constant([0, 5, 9]), tf.constant([3, 5, 0]), tf.constant([1, 1, -3])
     assert properties.steps_of(*several) == 3 + 0 + 3
+
+
+@pytest.mark.parametrize(
+    ("window", "padding", "fields", "expected"),
+    [
+        ((2, 1, 1), (0, 0), {}, True),
+        ((2, 1, 1), (-1, -4), {}, True),
+        ((2, 1, 1), (-1, -5), {}, False),
+        ((0, 1, 1), (0, 0), {}, False),
+        ((2, 0, 1), (0, 0), {}, True),
+        ((2, 1), (0, 0), {}, False),
+        ((2, 1, 1), (0, 0), {"output_spatial_dimensions": [3]}, False),
+        ((2, 1, 1), (0, 0), {"kernel_spatial_dimensions": [-1]}, False),
+        ((2, 1, 1), (0, 0), {"input_feature_dimension": 3}, False),
+    ],
+)
+def test_is_convolved_if_axes_fit_filter_and_padding(
+    window: tuple[int, ...],
+    padding: tuple[int, int],
+    fields: dict[str, Any],
+    expected: bool,
+) -> None:
+    axes: dict[str, Any] = {
+        "input_spatial_dimensions": [1],
+        "input_feature_dimension": 2,
+        "kernel_spatial_dimensions": [0],
+        "kernel_input_feature_dimension": 1,
+        "kernel_output_feature_dimension": 2,
+        "output_spatial_dimensions": [1],
+        "output_feature_dimension": 2,
+    }
+    numbers = ConvolutionDimensionNumbers(**(axes | fields)).SerializeToString()
+    # Three elements that are two apart take five.
+    found = properties.is_convolved(
+        tf.zeros([1, 3, 1]),
+        tf.zeros(window),
+        tf.constant([padding]),
+        tf.constant([2]),
+        numbers,
+    )
+    assert found is expected
+
+
+def test_table_of_several_handles_is_the_first() -> None:
+    make = anonymous_hash_table
+    table = make(tf.string, tf.int64)
+    pairs = tf.data.Dataset.from_tensors(("a", np.int64(1)))
+    floats = tf.data.Dataset.from_tensors(("a", 1.0))
+    handles = tf.stack([table, make(tf.int64, tf.int64)])
+    assert properties.are_pairs(handles, pairs._variant_tensor)
+    assert not properties.are_pairs(handles, floats._variant_tensor)
 
 
 def test_padded_of_adds_paddings_to_shape() -> None:
