@@ -23,7 +23,7 @@ TOOK = @echo "==== make $@: passed in $$(($$(date +%s) - $(BEGAN))) s, without i
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-models fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
-.PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel wheels sdist
+.PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
 help: ## Say what can be made.
@@ -151,7 +151,7 @@ fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASa
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_SANITIZE=address,undefined \
 		-DOPWRIGHT_LIBRARY_DIR=$(abspath $(SANITIZED))/lib >/dev/null
 	$(BIN)/cmake --build $(SANITIZED) --parallel $(JOBS) --target opwright
-	OPWRIGHT_LIBRARY=$(abspath $(SANITIZED))/lib/libopwright.so \
+	OPWRIGHT_LIBRARY="$$(echo $(abspath $(SANITIZED))/lib/*/libopwright.so)" \
 	FUZZ_PRELOAD="$$(for one in asan ubsan stdc++; do c++ -print-file-name=lib$$one.so; done)" \
 		$(FUZZ) $$(($(CALLS) / 10))
 
@@ -267,7 +267,7 @@ tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, a
 VERSIONS ?= 2.18 2.19 2.20 2.21
 ENVIRONMENTS ?= build/environments
 .PRECIOUS: $(ENVIRONMENTS)/%/.ready
-$(ENVIRONMENTS)/%/.ready: pyproject.toml hatch_build.py
+$(ENVIRONMENTS)/%/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(@D)/bin/python -m pip install --quiet --editable ".[codegen]" --group smoke \
@@ -285,32 +285,27 @@ native-for-%: $(VENV)/.native $(ENVIRONMENTS)/%/.ready
 SMOKE := tests/versions tests/rnn/test_numbers.py tests/embedding/test_strategy.py
 test-versions: $(VERSIONS:%=test-with-%) ## Run a smoke suite with TensorFlow 2.18 to 2.21, each in its own environment.
 test-with-%: native-for-%
-	OPWRIGHT_LIBRARY=$(abspath build/for-$*/lib/libopwright.so) \
+	OPWRIGHT_LIBRARY=$(abspath build/for-$*/lib/$*/libopwright.so) \
 		$(ENVIRONMENTS)/$*/bin/python -m pytest -q -p no:cacheprovider $(SMOKE)
 
 $(VENV)/.release: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --group release
 	@touch $@
 
-# auditwheel finds out which systems a wheel runs on, and names it so; TensorFlow brings its
-# libraries itself.
-TO_WHEEL = rm -rf build/wheel && \
-	OPWRIGHT_NATIVE=$(1) $(BIN)/python -m build --wheel --outdir build/wheel && \
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \
-		--exclude "libtensorflow*" build/wheel/*.whl
-
 NATIVE ?= ON
 ifeq ($(NATIVE),ON)
-wheel: native $(VENV)/.release ## Build the wheel for the environment's TensorFlow into dist/; NATIVE=OFF for one without kernels.
-	$(call TO_WHEEL,runtime/opwright_runtime/_lib)
+# auditwheel finds out which systems a wheel runs on, and names it so; TensorFlow brings its
+# libraries itself.
+wheel: $(VERSIONS:%=native-for-%) $(VENV)/.release ## Build the wheel for TensorFlow 2.18 to 2.21 into dist/; VERSIONS=2.21 for one, NATIVE=OFF for none.
+	$(BIN)/python tools/native_files.py build/native-files $(VERSIONS:%=build/for-%)
+	rm -rf build/wheel
+	OPWRIGHT_NATIVE=build/native-files $(BIN)/python -m build --wheel --outdir build/wheel
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \
+		--exclude "libtensorflow*" build/wheel/*.whl
 else
 wheel: $(VENV)/.ready
 	OPWRIGHT_NATIVE= $(BIN)/python -m build --wheel
 endif
-
-wheels: $(VERSIONS:%=wheel-for-%) ## Build a wheel for each TensorFlow from 2.18 to 2.21 into dist/.
-wheel-for-%: native-for-% $(VENV)/.release
-	$(call TO_WHEEL,build/for-$*/lib)
 
 sdist: $(VENV)/.ready ## Build the sdist into dist/.
 	OPWRIGHT_NATIVE= $(BIN)/python -m build --sdist

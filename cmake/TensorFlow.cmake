@@ -2,10 +2,10 @@
 include(${PROJECT_SOURCE_DIR}/codegen/opwright_codegen/templates/native/tensorflow.cmake)
 # DLPack's header, which TensorFlow ships with its dependencies.
 target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}/external/dlpack/include)
-if(TF_VERSION VERSION_GREATER_EQUAL 2.19 AND TF_VERSION VERSION_LESS 2.20)
-  target_include_directories(tensorflow SYSTEM INTERFACE
-    ${PROJECT_SOURCE_DIR}/cmake/tensorflow-2.19)
-endif()
+# What the wheel of 2.19 lacks. Behind TensorFlow's own headers, so that all versions have the
+# same flags.
+target_include_directories(tensorflow SYSTEM INTERFACE
+  ${PROJECT_SOURCE_DIR}/cmake/tensorflow-2.19)
 if(NOT OPWRIGHT_SANITIZE)
   target_link_options(tensorflow INTERFACE -Wl,-s)
   # Precompiled, because these headers take most of the time that a file compiles. Sanitized

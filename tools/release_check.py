@@ -1,6 +1,6 @@
 """Executes the checklist of a release on what lies in a folder: wheels and an sdist.
 
-    python tools/release_check.py dist [--python PATH ...]
+    python tools/release_check.py dist [--python PATH ...] [--tensorflow 2.21 ...]
 
 Each point is printed with what was found; the exit status is 1 if one does not hold.
 """
@@ -22,8 +22,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-# What a system must have at most: the tag says it, auditwheel checks it.
-TAG = re.compile(r"opwright-(\d+\.\d+)\.(.+)-py3-none-(manylinux_\d+_\d+)_x86_64\.whl")
+# What a system must have at most: the tag says it, auditwheel checks it. A wheel
+# without kernels is for any system.
+SYSTEM = "manylinux_2_27_x86_64"
+NAME = re.compile(r"opwright-(.+)-py3-none-(.+)\.whl")
+MOST_BYTES = 15_000_000
+VERSION = "from importlib import metadata; print(metadata.version('tensorflow'))"
+INSTALLED = """
+import numpy, opwright, tensorflow as tf, google.protobuf as p
+from opwright_runtime import native
+print('TensorFlow', tf.__version__, 'NumPy', numpy.__version__,
+      'protobuf', p.__version__, 'ops', len(opwright.op_names()))
+"""
+KERNELS = "native.load(); print('kernels', native.isa())"
 
 
 class FailedError(Exception):
@@ -39,9 +50,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         help="an interpreter to try the wheels with (default: all of 3.10 to 3.13)",
     )
+    parser.add_argument(
+        "--tensorflow",
+        action="append",
+        help="a TensorFlow to try the wheels with (default: all that have kernels)",
+    )
     options = parser.parse_args(arguments)
     wheels = sorted(options.folder.glob("*.whl"))
     pythons = options.python or list(_pythons())
+    tensorflows = options.tensorflow or versions()
     points: list[tuple[str, Callable[[], str]]] = [
         ("the tree is committed", tree),
         ("CHANGELOG.md names the version", changelog),
@@ -51,9 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     points += [(f"{wheel.name}: systems", _bind(systems, wheel)) for wheel in wheels]
     points += [
-        (f"{wheel.name}: {python}", _bind(programs, wheel, python))
+        (
+            f"{wheel.name}: {python}, TensorFlow {tensorflow}",
+            _bind(programs, wheel, python, tensorflow),
+        )
         for wheel in wheels
         for python in pythons
+        for tensorflow in tensorflows
     ]
     failures = 0
     for title, point in points:
@@ -64,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"FAILED  {title}: {failed}", flush=True)
     if not wheels:
         failures += 1
-        print(f"FAILED  {options.folder} has no wheel; `make wheels` builds them")
+        print(f"FAILED  {options.folder} has no wheel; `make wheel` builds it")
     return 1 if failures else 0
 
 
@@ -99,20 +120,49 @@ def generated() -> str:
 def metadata(folder: Path) -> str:
     files = sorted(map(str, (*folder.glob("*.whl"), *folder.glob("*.tar.gz"))))
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    own = own_version()
     for wheel in folder.glob("*.whl"):
-        found = TAG.fullmatch(wheel.name)
-        if found is None or found[2] != own_version():
-            raise FailedError(
-                f"{wheel.name} does not tell TensorFlow, version and system"
-            )
-        stamp = json.loads(_read(wheel, "opwright_runtime/_lib/libopwright.json"))
-        if not stamp["tensorflow"].startswith(f"{found[1]}."):
-            raise FailedError(f"{wheel.name} has kernels for {stamp['tensorflow']}")
+        found = NAME.fullmatch(wheel.name)
+        if not found or found.groups() not in ((own, SYSTEM), (own, "any")):
+            raise FailedError(f"{wheel.name} does not tell version and system")
         wanted = Parser().parsestr(_metadata(wheel)).get_all("Requires-Dist") or []
         (tensorflow,) = (one for one in wanted if one.startswith("tensorflow"))
-        if f">={found[1]}" not in tensorflow:
+        if "<" in tensorflow:  # pip would take an older one to install the wheel.
             raise FailedError(f"{wheel.name} depends on {tensorflow}")
+        kernels(wheel)
+        if (size := wheel.stat().st_size) > MOST_BYTES:
+            raise FailedError(f"{wheel.name} has {size:,} bytes, over {MOST_BYTES:,}")
     return f"twine check --strict passes {len(files)} files"
+
+
+def kernels(wheel: Path) -> None:
+    """Fails if a wheel lacks a library or the sources, or a wheel for any has them."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    found = {
+        name.split("/")[2]: json.loads(_read(wheel, name))["tensorflow"]
+        for name in names
+        if re.fullmatch(r"opwright_runtime/_lib/[^/]+/libopwright\.json", name)
+    }
+    expected = [] if has_no_kernels(wheel) else versions()
+    if sorted(found) != sorted(expected):
+        raise FailedError(f"{wheel.name} has kernels for {sorted(found)}")
+    wrong = [f for f, built_for in found.items() if not built_for.startswith(f"{f}.")]
+    if wrong:
+        raise FailedError(f"{wheel.name} has libraries in wrong folders: {wrong}")
+    if expected and "opwright_runtime/_native/build.json" not in names:
+        raise FailedError(f"{wheel.name} has no sources for build-native")
+
+
+def has_no_kernels(wheel: Path) -> bool:
+    return wheel.stem.endswith("-any")
+
+
+def versions() -> list[str]:
+    """The minor versions of TensorFlow that a wheel has kernels for."""
+    text = (ROOT / "Makefile").read_text()
+    (named,) = re.findall(r"^VERSIONS \?= (.+)$", text, re.M)
+    return str(named).split()
 
 
 def sdist(folder: Path) -> str:
@@ -128,31 +178,34 @@ def sdist(folder: Path) -> str:
 
 
 def systems(wheel: Path) -> str:
+    if has_no_kernels(wheel):
+        return "any"
     said = run(sys.executable, "-m", "auditwheel", "show", str(wheel))
     text = " ".join(said.split())
-    named = TAG.fullmatch(wheel.name)
-    if named is None or f'platform tag to "{named[3]}_x86_64"' not in text:
+    if f'platform tag to "{SYSTEM}"' not in text:
         raise FailedError(text)
-    return named[3]
+    return SYSTEM
 
 
-def programs(wheel: Path, python: str) -> str:
-    """Installs a wheel where nothing else is, and runs its README's programs."""
-    name = TAG.fullmatch(wheel.name)
+def programs(wheel: Path, python: str, tensorflow: str) -> str:
+    """Installs a wheel beside a TensorFlow, and runs the programs of its README."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         run(python, "-m", "venv", str(home / "venv"), home=home)
         inside = str(home / "venv/bin/python")
         pip = (inside, "-m", "pip", "--quiet", "--disable-pip-version-check")
-        if name is not None:
-            wanted = f"tensorflow=={name[1]}.*"
-            try:
-                run(*pip, "download", "--no-deps", "-d", folder, wanted, home=home)
-            except FailedError as failed:
-                if "No matching distribution" in str(failed):
-                    return f"TensorFlow {name[1]} has no wheel for it"
-                raise
+        try:
+            run(*pip, "install", f"tensorflow=={tensorflow}.*", home=home)
+        except FailedError as failed:
+            if "No matching distribution" in str(failed):
+                return f"TensorFlow {tensorflow} has no wheel for it"
+            raise
+        before = run(inside, "-c", VERSION, home=home)
         run(*pip, "install", f"{wheel.resolve()}[codegen]", home=home)
+        if run(inside, "-c", VERSION, home=home) != before:
+            raise FailedError(f"pip has replaced TensorFlow {before.strip()}")
+        if has_no_kernels(wheel):
+            return run(inside, "-c", INSTALLED, home=home).strip()
         readme = Parser().parsestr(_metadata(wheel)).get_payload()
         codes = re.findall(r"```python\n(.*?)```", str(readme), re.DOTALL)
         for code in codes:
@@ -160,16 +213,8 @@ def programs(wheel: Path, python: str) -> str:
         # It exits 1 if a program may break: another TensorFlow than opwright's.
         command = str(home / "venv/bin/opwright-codegen")
         run(command, "diff", "installed", "opwright", home=home, allowed=(0, 1))
-        versions = run(
-            inside,
-            "-c",
-            "import numpy, opwright, tensorflow as tf, google.protobuf as p;"
-            "from opwright_runtime import native; native.load();"
-            "print('TensorFlow', tf.__version__, 'NumPy', numpy.__version__,"
-            "'protobuf', p.__version__, 'kernels', native.isa())",
-            home=home,
-        )
-        return f"{len(codes)} programs of README run with {versions.strip()}"
+        there = " ".join(run(inside, "-c", INSTALLED + KERNELS, home=home).split())
+        return f"{len(codes)} programs of README run with {there}"
 
 
 def run(

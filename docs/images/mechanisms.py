@@ -223,9 +223,11 @@ FIGURES = {
             "opwright": Box(1, 0, "opwright/\nclasses, functions", kind="data"),
             "generator": Box(1, 1, "opwright_codegen/\nwith the opdefs", kind="data"),
             "Python": Box(1, 2, "opwright_runtime/\nopwright_notation/", kind="data"),
-            "library": Box(1, 3, "opwright_runtime/_lib/\nlibopwright.so", kind="data"),
+            "library": Box(
+                1, 3, "opwright_runtime/\n_lib/2.21/libopwright.so", kind="data"
+            ),
             "wheel": Box(
-                2, 0, "wheel 2.21.0.1.0\nfor TensorFlow 2.21\nand each Python", 2.8
+                2, 0, "wheel 0.1.0\nfor each TensorFlow\nand each Python", 2.8
             ),
         },
         (

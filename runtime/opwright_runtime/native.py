@@ -1,9 +1,10 @@
-"""The library of native kernels: finds it, checks its version, and loads it.
+"""The library of native kernels: checks its version, and loads it.
 
-Wheels of opwright contain it, each for one minor version of TensorFlow. In a source
-tree, `make native` builds it against the environment's TensorFlow. `import opwright`
-loads it if it exists. It registers kernels for ops that TensorFlow has already, so that
-graphs and SavedModels with those ops run without any other change.
+The wheel of opwright has one library for each minor version of TensorFlow. For other
+versions, `python -m opwright build-native` builds one. In a source tree, `make native`
+builds it against the environment's TensorFlow. `import opwright` loads the library if
+there is one for the installed TensorFlow. It registers kernels for ops that TensorFlow
+has already, so that graphs and SavedModels with those ops run without any other change.
 
 The environment variable OPWRIGHT_LIBRARY names another library. The library's stamp, a
 file with facts about its build, is in the same folder. It has the same name with the
@@ -23,6 +24,8 @@ from types import ModuleType
 from typing import NamedTuple, TypedDict
 
 import tensorflow as tf
+
+from opwright_runtime import _native_library
 
 __all__ = [
     "KERNEL_PRIORITY",
@@ -47,25 +50,18 @@ __all__ = [
     "weight_cache_usage",
 ]
 
-LIBRARY = Path(
-    os.environ.get("OPWRIGHT_LIBRARY")
-    or Path(__file__).with_name("_lib") / "libopwright.so"
-)
+LIBRARY = _native_library.find()
 # The priority of the library's kernels, below that of TensorFlow's own, which is 0.
 KERNEL_PRIORITY = -1
 
-_MINOR = ".".join(tf.__version__.split(".")[:2])
-HOW = (
-    f"install opwright's wheel for TensorFlow {_MINOR}, or build it with `make native` "
-    "in opwright's source tree"
-)
+HOW = _native_library.advice()
 _loaded = False
 # The module that TensorFlow generates, with functions for the library's own ops.
 _ops: ModuleType | None = None
 
 
 class NativeLibraryError(ImportError):
-    """The library of native kernels is missing, or does not fit this TensorFlow."""
+    """The library of native kernels is missing, or is not for this TensorFlow."""
 
 
 def load() -> None:
@@ -99,15 +95,12 @@ def library_path() -> Path:
             TensorFlow.
     """
     if not LIBRARY.exists():
-        raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
-    built_for = _stamp()["tensorflow"]
-    # The library uses C++ classes of TensorFlow. Their layout is stable within a minor
-    # version only.
-    if ".".join(built_for.split(".")[:2]) != _MINOR:
         raise NativeLibraryError(
-            f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
-            f"{tf.__version__}; {HOW}"
+            f"no library of native kernels for TensorFlow {tf.__version__} at "
+            f"{LIBRARY}; {HOW}"
         )
+    if misfit := _stamp().misfit():
+        raise NativeLibraryError(f"{LIBRARY} {misfit}; {HOW}")
     return LIBRARY
 
 
@@ -143,7 +136,7 @@ def cuda() -> str | None:
         NativeLibraryError: the library is missing or does not fit.
     """
     load()
-    return _stamp()["cuda"]
+    return _stamp().cuda
 
 
 @cache
@@ -325,19 +318,8 @@ def embedding_configuration() -> bytes:
     return ctypes.string_at(bytes_at, size.value)
 
 
-class _Stamp(TypedDict):
-    """Facts about the library, which its build wrote."""
-
-    tensorflow: str
-    cuda: str | None
-
-
-def _stamp() -> _Stamp:
-    path = LIBRARY.with_suffix(".json")
+def _stamp() -> _native_library.Stamp:
     try:
-        read = json.loads(path.read_text())
-        return {"tensorflow": str(read["tensorflow"]), "cuda": read.get("cuda")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NativeLibraryError(
-            f"{path} does not say which TensorFlow {LIBRARY.name} is for; {HOW}"
-        ) from error
+        return _native_library.stamp(LIBRARY)
+    except ValueError as error:
+        raise NativeLibraryError(f"{error}; {HOW}") from error

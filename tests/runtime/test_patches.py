@@ -76,9 +76,10 @@ def test_changed_finds_assignments_to_imported_objects(
 
 
 def test_tested_versions_are_those_of_the_package() -> None:
-    """hatch_build.py has the oldest version, and the first that is not tested."""
-    text = (ROOT / "hatch_build.py").read_text("utf-8")
-    oldest, untested = re.findall(r'^SUPPORTED = \("(.+)", "(.+)"\)$', text, re.M)[0]
+    """pyproject.toml has the oldest version, and the first that is not tested."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    oldest, untested = re.findall(r'"tensorflow>=(\S+),<(\S+)"', text)[0]
+    assert f'"tensorflow>={oldest}",' in text
     assert oldest in _patches.TESTED
     assert untested not in _patches.TESTED
     major, minor = map(int, untested.split("."))
