@@ -197,3 +197,60 @@ def test_wheel_in_empty_environment_runs(wheel: Path, tmp_path: Path) -> None:
     command = run(python.parent / "opwright-codegen", "--help", cwd=tmp_path)
     assert command.returncode == 2
     assert "pip install 'opwright[codegen]'" in command.stderr
+
+
+#: Python imports it when it starts. TensorFlow then has a version that no wheel has
+#: kernels for.
+OTHER_VERSION = """
+import importlib.util, sys
+
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(cls)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            module.__version__ = "2.97.0"
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder)
+"""
+LAYER = """
+import tensorflow as tf
+from opwright.nn import cudnn_rnn_v3
+x, h = tf.ones([2, 1, 3]), tf.zeros([1, 1, 4])
+print(cudnn_rnn_v3(x, h, h, tf.fill([144], 0.1), [2], is_training=False).output.shape)
+"""
+
+
+def test_wheel_with_unknown_tensorflow_has_kernels_after_build_native(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """Compiles the sources of the wheel, which takes minutes."""
+    site = tmp_path / "site"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps")
+    installed = run(*pip, "--target", site, wheel, cwd=tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    (site / "sitecustomize.py").write_text(OTHER_VERSION)
+    changes = {"PYTHONPATH": str(site), "OPWRIGHT_DATA_DIR": str(tmp_path / "data")}
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(sys.executable, *arguments, cwd=tmp_path, timeout=7200, **changes)
+
+    before = python("-c", LAYER)
+    assert before.returncode == 1
+    words = f"opwright has kernels for TensorFlow {HERE} here; `python -m opwright "
+    assert words in before.stderr
+
+    build_native = python("-m", "opwright", "build-native")
+    assert build_native.returncode == 0, build_native.stderr
+    library = tmp_path / "data" / "native-*" / "2.97" / "libopwright.so"
+    assert re.search(str(library).replace("*", ".*"), build_native.stdout)
+    after = python("-c", LAYER)
+    assert after.returncode == 0, after.stderr
+    assert after.stdout == "(2, 1, 4)\n"
