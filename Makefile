@@ -151,7 +151,7 @@ fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASa
 		-DPython3_EXECUTABLE=$(abspath $(BIN))/python -DOPWRIGHT_SANITIZE=address,undefined \
 		-DOPWRIGHT_LIBRARY_DIR=$(abspath $(SANITIZED))/lib >/dev/null
 	$(BIN)/cmake --build $(SANITIZED) --parallel $(JOBS) --target opwright
-	OPWRIGHT_LIBRARY="$$(echo $(abspath $(SANITIZED))/lib/*/libopwright.so)" \
+	OPWRIGHT_LIBRARY="$$(ls -t $(abspath $(SANITIZED))/lib/*/libopwright.so | head -1)" \
 	FUZZ_PRELOAD="$$(for one in asan ubsan stdc++; do c++ -print-file-name=lib$$one.so; done)" \
 		$(FUZZ) $$(($(CALLS) / 10))
 

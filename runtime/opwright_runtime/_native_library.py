@@ -128,7 +128,7 @@ def advice() -> str:
             f"opwright's source tree with TensorFlow {here}"
         )
     if there and here not in there:
-        return f"opwright has kernels for TensorFlow {', '.join(there)} here; {build}"
+        return f"this opwright has kernels for TensorFlow {', '.join(there)}; {build}"
     return build
 
 

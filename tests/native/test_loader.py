@@ -103,7 +103,7 @@ def test_find_without_library_of_this_tensorflow_names_its_place(
 ) -> None:
     write_library(packaged, "2.99.1")
     assert _native_library.find() == packaged / HERE / "libopwright.so"
-    assert "opwright has kernels for TensorFlow 2.99 here; " in (
+    assert "this opwright has kernels for TensorFlow 2.99; " in (
         _native_library.advice()
     )
 
@@ -184,7 +184,7 @@ def test_unknown_tensorflow_runs_classes_and_kernels_say_which_versions_have_the
     missing, call = done.stdout.splitlines()
     assert missing.startswith("NativeLibraryError no library of native kernels")
     assert call.startswith("OpKernelError CudnnRNNV3: no kernel can run it here")
-    words = f"opwright has kernels for TensorFlow {HERE} here; "
+    words = f"this opwright has kernels for TensorFlow {HERE}; "
     for said in (missing, call):
         assert words in said
         assert "with TensorFlow 2.97" in said

@@ -244,7 +244,7 @@ def test_wheel_with_unknown_tensorflow_has_kernels_after_build_native(
 
     before = python("-c", LAYER)
     assert before.returncode == 1
-    words = f"opwright has kernels for TensorFlow {HERE} here; `python -m opwright "
+    words = f"this opwright has kernels for TensorFlow {HERE}; `python -m opwright "
     assert words in before.stderr
 
     build_native = python("-m", "opwright", "build-native")
