@@ -78,7 +78,8 @@ def find() -> Path:
         return Path(named)
     folder = minor(tf.__version__)
     places = [place / folder / NAME for place in (built_libraries(), PACKAGED) if place]
-    there = [place for place in places if place.exists()]
+    # Of a folder that this user may not read, Path.exists raises an error.
+    there = [place for place in places if os.path.exists(place)]
     return next(filter(_fits, there), there[0] if there else places[-1])
 
 
@@ -93,7 +94,7 @@ def built_libraries() -> Path | None:
         return None
     named = os.environ.get("OPWRIGHT_DATA_DIR")
     try:
-        home = Path(named) if named else _user_data() / "opwright"
+        home = Path(named).absolute() if named else _user_data() / "opwright"
     except RuntimeError:  # A user without a home folder.
         return None
     return home / f"native-{digest}"

@@ -6,6 +6,7 @@ A command imports TensorFlow only when it runs, so help and usage errors come at
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -35,9 +36,9 @@ exit status: 0 found or built, 1 nothing found or not built, 2 a wrong call
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns 0, or 1 if it finds or builds nothing."""
     options = _parser().parse_args(arguments)
+    if options.command == "build-native":
+        return _build_native(options.jobs, options.force)
     with hidden_log():
-        if options.command == "build-native":
-            return _build_native(options.jobs, options.force)
         if options.command == "for-tf":
             return _for_tf(options.name)
         return _search(" ".join(options.words), options.limit)
@@ -109,17 +110,19 @@ def _print(table: str) -> None:
 
 
 def _build_native(jobs: int | None, force: bool) -> int:
-    from opwright_runtime import native
-    from opwright_runtime._build_native import BuildError, build
+    # Not during the build, whose progress goes to stderr too.
+    with hidden_log():
+        from opwright_runtime import native
+        from opwright_runtime._build_native import BuildError, build
 
-    if not force:
-        try:
-            native.load()
-        except native.NativeLibraryError:
-            pass  # What is there does not help.
-        else:
-            print(f"there are kernels for this TensorFlow: {native.LIBRARY}")
-            return 0
+        if not force:
+            try:
+                native.load()
+            except native.NativeLibraryError:
+                pass  # What is there does not help.
+            else:
+                print(f"there are kernels for this TensorFlow: {native.LIBRARY}")
+                return 0
     begin = time.monotonic()
     try:
         with _progress() as progress:
@@ -139,16 +142,14 @@ def _build_native(jobs: int | None, force: bool) -> int:
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Shows what is compiled: a bar in a terminal if rich is installed, else lines."""
-    try:
-        if not sys.stderr.isatty():
-            raise ImportError
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-    except ImportError:
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda name, done, total: print(
             f"[{done}/{total}] {name}", file=sys.stderr, flush=True
         )
         return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("compiling", total=None)
 

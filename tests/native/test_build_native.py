@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import select
 import signal
 import stat
 import subprocess
@@ -179,7 +180,9 @@ def test_build_without_what_it_needs_says_what_is_missing(
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from opwright_runtime import _native_library
+from opwright_notation.tensorflow_log import hidden_log
+with hidden_log():
+    from opwright_runtime import _native_library
 _native_library.SOURCES = Path(sys.argv[1])
 _native_library.RECIPE = _native_library.SOURCES / "build.json"
 from opwright_runtime import cli
@@ -187,7 +190,7 @@ sys.exit(cli.main(["build-native", "--force"]))
 """
 
 
-def test_build_native_interrupted_ends_compilers_and_leaves_nothing(
+def test_build_native_interrupted_after_progress_ends_compilers_and_leaves_nothing(
     sources: Path, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
@@ -206,10 +209,12 @@ def test_build_native_interrupted_ends_compilers_and_leaves_nothing(
     while not (begun.exists() and begun.read_text().strip()):
         assert run.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
+    assert run.stderr is not None
+    assert select.select([run.stderr], [], [], 60)[0], "no progress is shown"
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=120)
     assert run.returncode == 130, said
-    assert "opwright: interrupted; nothing was built" in said
+    assert said == "[0/1] compiling\nopwright: interrupted; nothing was built\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text()), 0)
     assert files(tmp_path / "data") == []

@@ -125,6 +125,15 @@ def test_find_with_built_library_of_a_prerelease_picks_the_packaged_one(
     assert _native_library.find() == ours
 
 
+def test_find_with_data_folder_that_cannot_be_read_picks_the_packaged_one(
+    packaged: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the home folder of another user, also where the name is too long."""
+    ours = write_library(packaged, tf.__version__)
+    monkeypatch.setenv("OPWRIGHT_DATA_DIR", f"/{'x' * 5000}")
+    assert _native_library.find() == ours
+
+
 def test_find_with_unreadable_stamp_returns_the_library(packaged: Path) -> None:
     """So that loading it says what is wrong."""
     library = write_library(packaged, tf.__version__)
