@@ -73,7 +73,8 @@ def copy_library(build: Path, folder: Path) -> None:
     (folder / minor).mkdir(parents=True)
     place = re.search(r" -o (\S+/libopwright\.so) ", commands(build)[-1])
     assert place is not None
-    shutil.copy(place[1], folder / minor)
+    # Ninja names what is in the build's folder relative to it.
+    shutil.copy(build / place[1], folder / minor)
     shutil.copy(build / "libopwright.json", folder / minor)
 
 
