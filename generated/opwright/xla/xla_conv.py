@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     fit_pair,
     fit_together,
     graphs,
+    is_convolved,
     least_of,
     new,
     rank_of,
@@ -93,6 +94,7 @@ class XlaConv(TensorOp[T]):
         "elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)",
         "elements(padding) in (0, 2 * (rank(lhs) - 2))",
         "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
+        "convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)",
     )
     SHAPES = {
         "lhs": "(...,)",
@@ -166,7 +168,8 @@ class XlaConv(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) -
                 2)`, `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
-                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
+                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`,
+                `convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)`.
 
         Example:
             >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -200,7 +203,15 @@ class XlaConv(TensorOp[T]):
                         feature_group_count,
                     )
                 )
-                and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
+                and _holds(
+                    lhs,
+                    rhs,
+                    window_strides,
+                    padding,
+                    lhs_dilation,
+                    rhs_dilation,
+                    dimension_numbers,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -242,10 +253,12 @@ class XlaConv(TensorOp[T]):
 
 def _holds(
     lhs: object,
+    rhs: object,
     window_strides: object,
     padding: object,
     lhs_dilation: object,
     rhs_dilation: object,
+    dimension_numbers: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -257,6 +270,7 @@ def _holds(
             and least_of(window_strides) >= 1
             and least_of(lhs_dilation) >= 1
             and least_of(rhs_dilation) >= 1
+            and is_convolved(lhs, rhs, padding, lhs_dilation, dimension_numbers)
         )
     except Exception:
         return False
@@ -316,7 +330,8 @@ def xla_conv(
         OpError: the op refuses an argument. The call needs `elements(window_strides,
             lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)`,
             `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
-            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
+            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`, `convolves(lhs,
+            rhs, padding, lhs_dilation, dimension_numbers)`.
 
     Example:
         >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -350,7 +365,15 @@ def xla_conv(
                     feature_group_count,
                 )
             )
-            and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
+            and _holds(
+                lhs,
+                rhs,
+                window_strides,
+                padding,
+                lhs_dilation,
+                rhs_dilation,
+                dimension_numbers,
+            )
         ):
             _result = execute(
                 context[CURRENT],

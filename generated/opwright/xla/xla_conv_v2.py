@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    is_convolved,
     least_of,
     new,
     rank_of,
@@ -119,6 +120,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         "elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)",
         "elements(padding) in (0, 2 * (rank(lhs) - 2))",
         "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
+        "convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)",
     )
     SHAPES = {
         "lhs": "(...,)",
@@ -225,7 +227,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             OpError: the op refuses an argument. The call needs
                 `elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) -
                 2)`, `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
-                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
+                `least(window_strides, lhs_dilation, rhs_dilation) >= 1`,
+                `convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)`.
 
         Example:
             >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -260,7 +263,15 @@ class XlaConvV2(TensorOp[PreferredElementType]):
                         feature_group_count,
                     )
                 )
-                and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
+                and _holds(
+                    lhs,
+                    rhs,
+                    window_strides,
+                    padding,
+                    lhs_dilation,
+                    rhs_dilation,
+                    dimension_numbers,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -316,10 +327,12 @@ MERGE = XlaConvV2.Options.merge
 
 def _holds(
     lhs: object,
+    rhs: object,
     window_strides: object,
     padding: object,
     lhs_dilation: object,
     rhs_dilation: object,
+    dimension_numbers: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -331,6 +344,7 @@ def _holds(
             and least_of(window_strides) >= 1
             and least_of(lhs_dilation) >= 1
             and least_of(rhs_dilation) >= 1
+            and is_convolved(lhs, rhs, padding, lhs_dilation, dimension_numbers)
         )
     except Exception:
         return False
@@ -399,7 +413,8 @@ def xla_conv_v2(
         OpError: the op refuses an argument. The call needs `elements(window_strides,
             lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)`,
             `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
-            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`.
+            `least(window_strides, lhs_dilation, rhs_dilation) >= 1`, `convolves(lhs,
+            rhs, padding, lhs_dilation, dimension_numbers)`.
 
     Example:
         >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -433,7 +448,15 @@ def xla_conv_v2(
                     feature_group_count,
                 )
             )
-            and _holds(lhs, window_strides, padding, lhs_dilation, rhs_dilation)
+            and _holds(
+                lhs,
+                rhs,
+                window_strides,
+                padding,
+                lhs_dilation,
+                rhs_dilation,
+                dimension_numbers,
+            )
         ):
             _result = execute(
                 context[CURRENT],
