@@ -40,6 +40,8 @@ the source tree:
 PYTHONPATH=tests python -m generated.support.ending_record --keep AudioSpectrogram
 ```
 
+<!-- begin rows -->
+
 | op | call | TensorFlow | opwright |
 |---|---|---|---|
 """
@@ -61,7 +63,7 @@ def page(outcomes: Iterable[Mapping[str, Any]]) -> str:
             end += f" ([#{row['upstream']}]({ISSUE}/{row['upstream']}))"
         message = _plain(said[op, call].splitlines()[0].removeprefix(f"{op}: "))
         text += f"| {op} | `{call}` | {end} | {message} |\n"
-    return text
+    return text + "\n<!-- end rows -->\n"
 
 
 def _plain(text: str) -> str:

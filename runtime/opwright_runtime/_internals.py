@@ -115,7 +115,7 @@ graphs: Any = _ops._default_graph_stack
 # Messages. Type checkers do not see them, because modules are filled at run time.
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
-ConvolutionDimensionNumbers: Any = vars(xla_data_pb2)["ConvolutionDimensionNumbers"]
+ConvolutionDimensionNumbers = vars(xla_data_pb2)["ConvolutionDimensionNumbers"]
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 SavedModel: Any = vars(saved_model_pb2)["SavedModel"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]

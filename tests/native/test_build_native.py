@@ -204,6 +204,8 @@ def test_build_native_interrupted_after_progress_ends_compilers_and_leaves_nothi
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A program in the background of a script ignores interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 300
     while not (begun.exists() and begun.read_text().strip()):

@@ -79,13 +79,12 @@ class LoadAllTPUEmbeddingParameters(Op):
     `NumTables`: at least 1.
 
     Example:
-        >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+        >>> t, w, n = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
         >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
         >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
         >>> config = t.EmbeddingConfig([films], batch_size=2).message
         >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_all_tpu_embedding_parameters(
-        ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
+        >>> load_all_tpu_embedding_parameters([w], [w], n, n, n, n, n, n, config, 1, 0)
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"
@@ -189,13 +188,12 @@ class LoadAllTPUEmbeddingParameters(Op):
             OpError: the op refuses an argument.
 
         Example:
-            >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+            >>> t, w, n = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
             >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
             >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
             >>> config = t.EmbeddingConfig([films], batch_size=2).message
             >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-            >>> load_all_tpu_embedding_parameters(
-            ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
+            >>> load_all_tpu_embedding_parameters([w], [w], n, n, n, n, n, n, config, 1, 0)
         """
         if _unknown or _surplus:
             raise LoadAllTPUEmbeddingParameters._create_refused(_surplus, _unknown)
@@ -321,13 +319,12 @@ def load_all_tpu_embedding_parameters(
         OpError: the op refuses an argument.
 
     Example:
-        >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+        >>> t, w, n = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
         >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
         >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
         >>> config = t.EmbeddingConfig([films], batch_size=2).message
         >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_all_tpu_embedding_parameters(
-        ...     [w], [w], none, none, none, none, none, none, config, 1, 0)
+        >>> load_all_tpu_embedding_parameters([w], [w], n, n, n, n, n, n, config, 1, 0)
     """
     if _unknown or _surplus:
         raise LoadAllTPUEmbeddingParameters._refused(_surplus, _unknown)

@@ -84,10 +84,10 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     Example:
         >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
         >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
-        >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
-        >>> r.mdl_adagrad_light.SetInParent()
+        >>> d, v = config.table_descriptor[0], ([[1]], [[1]], [[1]], [[1]])
+        >>> d.optimization_parameters.mdl_adagrad_light.SetInParent()
         >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*v, 1, 0, table_id=0)
     """
 
     OP_NAME = "LoadTPUEmbeddingMDLAdagradLightParameters"
@@ -212,10 +212,10 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         Example:
             >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
             >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
-            >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
-            >>> r.mdl_adagrad_light.SetInParent()
+            >>> d, v = config.table_descriptor[0], ([[1]], [[1]], [[1]], [[1]])
+            >>> d.optimization_parameters.mdl_adagrad_light.SetInParent()
             >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-            >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
+            >>> load_tpu_embedding_mdl_adagrad_light_parameters(*v, 1, 0, table_id=0)
         """
         if _unknown:
             raise LoadTPUEmbeddingMDLAdagradLightParameters._create_refused(
@@ -336,10 +336,10 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     Example:
         >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
         >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
-        >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
-        >>> r.mdl_adagrad_light.SetInParent()
+        >>> d, v = config.table_descriptor[0], ([[1]], [[1]], [[1]], [[1]])
+        >>> d.optimization_parameters.mdl_adagrad_light.SetInParent()
         >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
-        >>> load_tpu_embedding_mdl_adagrad_light_parameters(v, v, v, v, 1, 0, table_id=0)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*v, 1, 0, table_id=0)
     """
     if _unknown or _surplus:
         raise LoadTPUEmbeddingMDLAdagradLightParameters._refused(_surplus, _unknown)

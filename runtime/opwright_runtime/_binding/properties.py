@@ -186,7 +186,11 @@ def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
 
 
 def is_convolved(
-    value: Any, window: Any, padding: Any, dilations: Any, numbers: str | bytes
+    value: object,
+    window: object,
+    padding: object,
+    dilations: object,
+    numbers: str | bytes,
 ) -> bool:
     """Whether axes are those of the tensors, with the sizes that XLA needs.
 

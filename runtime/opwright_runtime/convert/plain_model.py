@@ -92,7 +92,7 @@ def _checked(
     source: Source,
     written: Path,
     request: Request,
-    shapes: Mapping[str, Any],
+    shapes: Mapping[str, object],
     tolerance: float,
 ) -> dict[str, Comparison]:
     """Compares every signature of two SavedModels."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from opwright_runtime.convert import graphs
-from opwright_runtime.convert.graphs import GraphDef, node_of
+from opwright_runtime.convert.graphs import (
+    FunctionDef,
+    GraphDef,
+    NodeDef,
+    node_of,
+)
 from opwright_runtime.convert.signatures import Flat
 
 _FLOAT = tf.float32.as_datatype_enum
@@ -32,7 +36,7 @@ def widen(flat: Flat, dtypes: Collection[tf.DType]) -> tuple[str, ...]:
     inputs = {node_of(tensor): key for key, tensor in flat.inputs.items()}
     for body in graphs.bodies(flat.graph):
         if body.function is not None:
-            _widen_signature(body.function.signature, numbers)
+            _widen_signature(body.function, numbers)
         for node in body.nodes:
             if body.function is not None or node.name not in inputs:
                 _widen_node(node, numbers)
@@ -66,14 +70,15 @@ def _output_dtypes(flat: Flat) -> dict[str, tf.DType]:
         }
 
 
-def _widen_signature(signature: Any, numbers: Collection[int]) -> None:
+def _widen_signature(function: FunctionDef, numbers: Collection[int]) -> None:
+    signature = function.signature
     for argument in (*signature.input_arg, *signature.output_arg):
         if argument.type in numbers:
             argument.type = _FLOAT
             argument.ClearField("experimental_full_type")
 
 
-def _widen_node(node: Any, numbers: Collection[int]) -> None:
+def _widen_node(node: NodeDef, numbers: Collection[int]) -> None:
     # The type of a list's elements, for instance, which TensorFlow infers anew.
     node.ClearField("experimental_type")
     for value in node.attr.values():

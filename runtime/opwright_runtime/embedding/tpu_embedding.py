@@ -81,7 +81,9 @@ def __init__(  # noqa: N807
         self._strategy = OneHost(self._strategy)
 
 
-def build(self: TPUEmbedding, original: Method, *args: Any, **kwargs: Any) -> None:
+def build(
+    self: TPUEmbedding, original: Method, *args: object, **kwargs: object
+) -> None:
     try:
         original(*args, **kwargs)
     except RuntimeError as error:
