@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(_native_library, "RECIPE", folder / "build.json")
     monkeypatch.setenv("OPWRIGHT_DATA_DIR", str(tmp_path / "data"))
     # Where the compiler keeps its output after an error.
-    monkeypatch.setattr(_build_native.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     write_recipe(["one.cc", "two.cc"])
     return folder
 
