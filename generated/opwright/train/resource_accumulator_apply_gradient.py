@@ -82,7 +82,7 @@ class ResourceAccumulatorApplyGradient(Op):
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
     REQUIRES = (
-        "elements(handle, local_step) == 1",
+        "elements(local_step) == 1",
         "holds(handle, dtype)",
     )
     SHAPES = {
@@ -131,7 +131,7 @@ class ResourceAccumulatorApplyGradient(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(handle, local_step) == 1`, `holds(handle, dtype)`.
+                `elements(local_step) == 1`, `holds(handle, dtype)`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -174,11 +174,7 @@ class ResourceAccumulatorApplyGradient(Op):
 def _holds(handle: object, local_step: object, gradient: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (
-            elements_of(handle) == 1
-            and elements_of(local_step) == 1
-            and are_held(dtype_of(gradient), handle)
-        )
+        return elements_of(local_step) == 1 and are_held(dtype_of(gradient), handle)
     except Exception:
         return False
 
@@ -215,8 +211,8 @@ def resource_accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(handle, local_step) == 1`, `holds(handle, dtype)`.
+        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`,
+            `holds(handle, dtype)`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])

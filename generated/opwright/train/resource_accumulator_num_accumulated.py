@@ -16,7 +16,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
-    elements_of,
     execute,
     graphs,
     new,
@@ -56,7 +55,6 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     """
 
     OP_NAME = "ResourceAccumulatorNumAccumulated"
-    REQUIRES = ("elements(handle) == 1",)
     SHAPES = {
         "handle": "()",
         "num_accumulated": "()",
@@ -94,7 +92,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
             num_accumulated: int32, `scalar`. Gradients added since the last take.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(handle) == 1`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -109,7 +107,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         op: ResourceAccumulatorNumAccumulated = new(ResourceAccumulatorNumAccumulated)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(handle):
+            if scope.eager and not graphs.stack:
                 op.num_accumulated = execute(
                     context[CURRENT], "ResourceAccumulatorNumAccumulated", None, handle
                 )
@@ -117,14 +115,6 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle,), {}, fast_path_error)
-
-
-def _holds(handle: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return elements_of(handle) == 1
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -151,7 +141,7 @@ def resource_accumulator_num_accumulated(
         num_accumulated: int32, `scalar`. Gradients added since the last take.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(handle) == 1`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -166,7 +156,7 @@ def resource_accumulator_num_accumulated(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack and _holds(handle):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "ResourceAccumulatorNumAccumulated", name, handle
             )

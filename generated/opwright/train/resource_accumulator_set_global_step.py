@@ -62,7 +62,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
     """
 
     OP_NAME = "ResourceAccumulatorSetGlobalStep"
-    REQUIRES = ("elements(handle, new_global_step) == 1",)
+    REQUIRES = ("elements(new_global_step) == 1",)
     SHAPES = {
         "handle": "()",
         "new_global_step": "()",
@@ -101,7 +101,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(handle, new_global_step) == 1`.
+                `elements(new_global_step) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -126,7 +126,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
                     and -9223372036854775808 <= new_global_step <= 9223372036854775807
                     or fits(TInt64, new_global_step)
                 )
-                and _holds(handle, new_global_step)
+                and _holds(new_global_step)
             ):
                 execute(
                     context[CURRENT],
@@ -141,10 +141,10 @@ class ResourceAccumulatorSetGlobalStep(Op):
         return op._build(scope, (handle, new_global_step), {}, fast_path_error)
 
 
-def _holds(handle: object, new_global_step: object) -> bool:
+def _holds(new_global_step: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(handle) == 1 and elements_of(new_global_step) == 1
+        return elements_of(new_global_step) == 1
     except Exception:
         return False
 
@@ -176,7 +176,7 @@ def resource_accumulator_set_global_step(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(handle, new_global_step) == 1`.
+            `elements(new_global_step) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -201,7 +201,7 @@ def resource_accumulator_set_global_step(
                 and -9223372036854775808 <= new_global_step <= 9223372036854775807
                 or fits(TInt64, new_global_step)
             )
-            and _holds(handle, new_global_step)
+            and _holds(new_global_step)
         ):
             _result = execute(
                 context[CURRENT],

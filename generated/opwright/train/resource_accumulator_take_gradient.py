@@ -84,7 +84,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceAccumulatorTakeGradient"
-    REQUIRES = ("elements(handle, num_required) == 1",)
+    REQUIRES = ("elements(num_required) == 1",)
     SHAPES = {
         "handle": "()",
         "num_required": "()",
@@ -140,7 +140,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(handle, num_required) == 1`.
+                `elements(num_required) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -165,7 +165,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
                     and -2147483648 <= num_required <= 2147483647
                     or fits(TInt32, num_required)
                 )
-                and _holds(handle, num_required)
+                and _holds(num_required)
             ):
                 op.average = execute(
                     context[CURRENT],
@@ -184,10 +184,10 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         )
 
 
-def _holds(handle: object, num_required: object) -> bool:
+def _holds(num_required: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(handle) == 1 and elements_of(num_required) == 1
+        return elements_of(num_required) == 1
     except Exception:
         return False
 
@@ -231,7 +231,7 @@ def resource_accumulator_take_gradient(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(handle, num_required) == 1`.
+            `elements(num_required) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -254,7 +254,7 @@ def resource_accumulator_take_gradient(
                 and -2147483648 <= num_required <= 2147483647
                 or fits(TInt32, num_required)
             )
-            and _holds(handle, num_required)
+            and _holds(num_required)
         ):
             _result = execute(
                 context[CURRENT],
