@@ -271,12 +271,14 @@ class _Graph:
     def called(self, node: ast.Call) -> Any:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        if name in (HOLDS, TABLE, "held", "pairs", "single", "convolves"):
+        if name in (HOLDS, TABLE, "held", "pairs", "single"):
             raise _UnknownError
         if name == MEMORY:
             return self.memory(node)
         if name in JOINT:
-            return _JOINT[name](*map(self.tensor, node.args))
+            number = JOINT[name][0]
+            tensors = [*map(self.tensor, node.args[:number])]
+            return _JOINT[name](*tensors, *map(self.value, node.args[number:]))
         first = node.args[0]
         named, _ = input_named(first)
         if name == "len" and named in self.lists & self.given.keys():
@@ -455,7 +457,43 @@ def _padded(tensor: Any, paddings: Any) -> Any:
     return tf.shape(tensor, tf.int64) + tf.reduce_sum(tf.cast(paddings, tf.int64), -1)
 
 
-_JOINT: Mapping[str, Callable[..., Any]] = {"steps": _steps, "padded": _padded}
+#: No tensor has more axes.
+_MOST_AXES = 254
+
+
+def _convolves(
+    value: object,
+    window: object,
+    padding: object,
+    dilations: object,
+    numbers: str | bytes,
+) -> Any:
+    axes, windows, least, most = properties.axes_of(numbers)
+    if least < 0 or most >= _MOST_AXES:
+        return False
+    # Sizes and numbers that are missing are 0. Other conditions say that they must be
+    # there.
+    sizes, lengths = (
+        tf.pad(tf.shape(one, tf.int64), [[0, most + 1]]) for one in (value, window)
+    )
+    count = len(axes)
+    rates = tf.pad(_flat(dilations), [[0, count]])[:count]
+    added = tf.pad(_flat(padding), [[0, 2 * count]])[: 2 * count]
+    picked = tf.gather(sizes, tf.constant(axes, tf.int64))
+    dilated = tf.maximum((picked - 1) * rates + 1, 0)
+    padded = dilated + tf.reduce_sum(tf.reshape(added, [count, 2]), -1)
+    held = tf.gather(lengths, tf.constant(windows, tf.int64))
+    rank = tf.rank(value)
+    fits = tf.logical_and(most < rank, tf.equal(tf.rank(window), rank))
+    filled = tf.logical_and(tf.reduce_all(padded >= 0), tf.reduce_all(held >= 1))
+    return tf.logical_and(fits, filled)
+
+
+_JOINT: Mapping[str, Callable[..., Any]] = {
+    "steps": _steps,
+    "padded": _padded,
+    "convolves": _convolves,
+}
 _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "len": lambda row: tf.size(row, tf.int64),
     "sum": lambda row: tf.reduce_sum(_row(row)),

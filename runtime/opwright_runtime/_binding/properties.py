@@ -201,7 +201,7 @@ def is_convolved(
         dilations: how far apart the elements of `value` are along these axes.
         numbers: a serialized ConvolutionDimensionNumbers.
     """
-    axes, windows, least, most = _axes(numbers)
+    axes, windows, least, most = axes_of(numbers)
     if least < 0 or most >= rank_of(value) or rank_of(window) != rank_of(value):
         return False
     if elements_of(window) and least_of(padding) >= 0:
@@ -219,7 +219,7 @@ def is_convolved(
 
 
 @lru_cache
-def _axes(numbers: str | bytes) -> tuple[list[int], list[int], int, int]:
+def axes_of(numbers: str | bytes) -> tuple[list[int], list[int], int, int]:
     """The spatial axes of the input and of the filter; the first and last of all."""
     data = (
         numbers.encode("utf-8", "surrogateescape")
