@@ -18,6 +18,8 @@ from opwright.math import add_v2
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
 from opwright.tensor_list import tensor_list_length, tensor_list_reserve
+from opwright.xla import xla_conv_v2
+from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
 FILTER = np.ones((2, 2, 1, 1), np.float32)
@@ -54,6 +56,32 @@ def test_checked_function_refuses_size_when_it_runs() -> None:
     assert call(tf.constant([2, 3])).shape == (2, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, contents"):
         call(tf.constant([2**20, 2**20]))
+
+
+def test_checked_function_takes_convolution_without_dilations() -> None:
+    numbers = ConvolutionDimensionNumbers(
+        input_spatial_dimensions=[1],
+        input_feature_dimension=2,
+        kernel_spatial_dimensions=[0],
+        kernel_input_feature_dimension=1,
+        kernel_output_feature_dimension=2,
+        output_spatial_dimensions=[1],
+        output_feature_dimension=2,
+    ).SerializeToString()
+
+    def call(x: Any, k: Any, padding: Any, dilations: Any) -> Any:
+        return xla_conv_v2(
+            x, k, [1], padding, dilations, [1], 1, numbers, "", opwright.TInt32
+        )
+
+    function = traced(call, *[tf.int32] * 4)
+    x, k = tf.constant([[[1], [2], [3]]]), tf.constant([[[10]], [[1]]])
+    none = tf.constant([], tf.int32)
+    for padding, expected in (([[-1, 0]], [23]), ([[-2, 0]], []), ([[0, 0]], [12, 23])):
+        made = function(x, k, tf.constant(padding), none)
+        assert made.numpy().ravel().tolist() == expected
+    with pytest.raises(tf.errors.InvalidArgumentError, match="convolves"):
+        function(x, k, tf.constant([[-4, 0]]), none)
 
 
 def test_checked_function_checks_each_tensor_of_list() -> None:

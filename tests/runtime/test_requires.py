@@ -569,6 +569,32 @@ def test_is_convolved_if_axes_fit_filter_and_padding(
     assert found is expected
 
 
+@pytest.mark.parametrize(
+    ("padding", "dilations", "expected"),
+    [
+        ([[-1, -2]], [], True),
+        ([[-1, -3]], [], False),
+        ([], [2], True),
+        ([], [], True),
+    ],
+)
+def test_is_convolved_without_sizes_takes_ones_and_no_padding(
+    padding: list[list[int]], dilations: list[int], expected: bool
+) -> None:
+    """Without features the window is empty, so that all sizes are read."""
+    numbers = ConvolutionDimensionNumbers(
+        input_spatial_dimensions=[1], input_feature_dimension=2
+    ).SerializeToString()
+    found = properties.is_convolved(
+        tf.zeros([1, 3, 1]),
+        tf.zeros([2, 0, 1]),
+        tf.constant(padding, tf.int32),
+        tf.constant(dilations, tf.int32),
+        numbers,
+    )
+    assert found is expected
+
+
 def test_table_of_several_handles_is_the_first() -> None:
     make = anonymous_hash_table
     table = make(tf.string, tf.int64)

@@ -462,22 +462,22 @@ _MOST_AXES = 254
 
 
 def _convolves(
-    value: object,
-    window: object,
-    padding: object,
-    dilations: object,
+    value: tf.Tensor,
+    window: tf.Tensor,
+    padding: tf.Tensor,
+    dilations: tf.Tensor,
     numbers: str | bytes,
-) -> Any:
+) -> object:
     axes, windows, least, most = properties.axes_of(numbers)
     if least < 0 or most >= _MOST_AXES:
         return False
-    # Sizes and numbers that are missing are 0. Other conditions say that they must be
-    # there.
+    # Axes that are missing have the size 0. XLA takes dilations that are left out as
+    # ones, and padding as zeros. Other conditions refuse other numbers of them.
     sizes, lengths = (
         tf.pad(tf.shape(one, tf.int64), [[0, most + 1]]) for one in (value, window)
     )
     count = len(axes)
-    rates = tf.pad(_flat(dilations), [[0, count]])[:count]
+    rates = tf.pad(_flat(dilations), [[0, count]], constant_values=1)[:count]
     added = tf.pad(_flat(padding), [[0, 2 * count]])[: 2 * count]
     picked = tf.gather(sizes, tf.constant(axes, tf.int64))
     dilated = tf.maximum((picked - 1) * rates + 1, 0)

@@ -208,8 +208,10 @@ def is_convolved(
         # It is the usual case, which has to be fast.
         return True
     sizes, lengths = sizes_of(value), sizes_of(window)
-    added = contents_of(padding)
-    pairs = zip(axes, contents_of(dilations), added[::2], added[1::2], strict=True)
+    # XLA takes dilations that are left out as ones, and padding as zeros.
+    rates = contents_of(dilations) or (1,) * len(axes)
+    added = contents_of(padding) or (0,) * (2 * len(axes))
+    pairs = zip(axes, rates, added[::2], added[1::2], strict=True)
     for axis, dilation, before, behind in pairs:
         size = sizes[axis]
         dilated = (size - 1) * dilation + 1 if size else 0
