@@ -26,6 +26,7 @@ from typing import NamedTuple, TypedDict
 import tensorflow as tf
 
 from opwright_runtime import _native_library
+from opwright_runtime._native_library import advice as advice
 
 __all__ = [
     "KERNEL_PRIORITY",
@@ -54,7 +55,6 @@ LIBRARY = _native_library.find()
 # The priority of the library's kernels, below that of TensorFlow's own, which is 0.
 KERNEL_PRIORITY = -1
 
-HOW = _native_library.advice()
 _loaded = False
 # The module that TensorFlow generates, with functions for the library's own ops.
 _ops: ModuleType | None = None
@@ -80,7 +80,7 @@ def load() -> None:
         _ops = tf.load_op_library(str(LIBRARY))
     except tf.errors.OpError as error:
         raise NativeLibraryError(
-            f"{LIBRARY} does not load: {error.message}; {HOW}"
+            f"{LIBRARY} does not load: {error.message}; {advice()}"
         ) from error
     _loaded = True
     if limit is not None:
@@ -97,10 +97,10 @@ def library_path() -> Path:
     if not LIBRARY.exists():
         raise NativeLibraryError(
             f"no library of native kernels for TensorFlow {tf.__version__} at "
-            f"{LIBRARY}; {HOW}"
+            f"{LIBRARY}; {advice()}"
         )
     if misfit := _stamp().misfit():
-        raise NativeLibraryError(f"{LIBRARY} {misfit}; {HOW}")
+        raise NativeLibraryError(f"{LIBRARY} {misfit}; {advice()}")
     return LIBRARY
 
 
@@ -322,4 +322,4 @@ def _stamp() -> _native_library.Stamp:
     try:
         return _native_library.stamp(LIBRARY)
     except ValueError as error:
-        raise NativeLibraryError(f"{error}; {HOW}") from error
+        raise NativeLibraryError(f"{error}; {advice()}") from error

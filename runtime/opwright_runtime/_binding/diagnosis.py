@@ -381,7 +381,7 @@ class _FailedCall:
         there = f"there are some for {'; '.join(allowed)}" if rows else "it has none"
         if self.info.native and not native.loaded():
             devices = " and ".join(self.info.native)
-            there += f"; opwright's library has some for {devices}: {native.HOW}"
+            there += f"; opwright's library has some for {devices}: {native.advice()}"
         return self._error(
             errors.OpKernelError,
             f"no kernel can run it here{f' with {given}' if given else ''}; {there}",
