@@ -268,14 +268,16 @@ def _english() -> dict[str, str]:
 def _failure(name: str, command: Sequence[str], log: Path) -> BuildError:
     output = log.read_text("utf-8", errors="replace")
     here = _native_library.minor(tf.__version__)
-    kept = Path(tempfile.gettempdir()) / f"opwright-build-native-{os.getpid()}.log"
-    kept.write_text(f"{shlex.join(command)}\n{output}")
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="opwright-build-native-", suffix=".log", delete=False
+    ) as kept:
+        kept.write(f"{shlex.join(command)}\n{output}")
     why = f"{name} does not compile with TensorFlow {here}: {_first_error(output)}; "
     if re.search(r"[Kk]illed|out of memory|cannot allocate", output):
         why += "take fewer jobs, such as --jobs 1; "
     else:
         why += "a newer opwright may support it; "
-    return BuildError(f"{why}the compiler's output is in {kept}")
+    return BuildError(f"{why}the compiler's output is in {kept.name}")
 
 
 def _first_error(output: str) -> str:
