@@ -23828,6 +23828,9 @@ def LookupTableExportV2(
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
+    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process.
+
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
 

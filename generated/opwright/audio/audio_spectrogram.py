@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     has_room,
+    most_of,
     new,
     sizes_of,
 )
@@ -70,7 +71,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
     OP_NAME = "AudioSpectrogram"
     REQUIRES = (
         "window_size >= 0",
-        "elements(input) > 0 or shape(input)[-1] < 2**24",
+        "elements(input) > 0 or most(shape(input)) < 2**24",
         'memory("float64", 8, window_size)',
     )
     SHAPES = {
@@ -147,7 +148,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `window_size >= 0`,
-                `elements(input) > 0 or shape(input)[-1] < 2**24`,
+                `elements(input) > 0 or most(shape(input)) < 2**24`,
                 `memory("float64", 8, window_size)`.
 
         Example:
@@ -200,7 +201,7 @@ def _holds(input: object, window_size: int) -> bool:
     try:
         return (
             window_size >= 0
-            and (elements_of(input) > 0 or sizes_of(input)[-1] < 16777216)
+            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 16777216)
             and has_room("float64", 8, window_size)
         )
     except Exception:
@@ -246,7 +247,7 @@ def audio_spectrogram(
 
     Raises:
         OpError: the op refuses an argument. The call needs `window_size >= 0`,
-            `elements(input) > 0 or shape(input)[-1] < 2**24`,
+            `elements(input) > 0 or most(shape(input)) < 2**24`,
             `memory("float64", 8, window_size)`.
 
     Example:

@@ -68,6 +68,9 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
+    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process.
+
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
 
@@ -120,6 +123,9 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         gives all of its buckets, those without a key included, which have `empty_key`
         or `deleted_key`; its keys have a second dimension, of size 1 if they are
         scalars.
+
+        A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of
+        other dtypes end the process.
 
         LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of
         given keys.
@@ -204,6 +210,9 @@ def lookup_table_export_v2(
     They come in no promised order, but key i belongs to value i. A dense table gives
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
+
+    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process.
 
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
