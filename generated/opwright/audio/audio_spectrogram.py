@@ -21,7 +21,6 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     has_room,
-    most_of,
     new,
     sizes_of,
 )
@@ -71,7 +70,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
     OP_NAME = "AudioSpectrogram"
     REQUIRES = (
         "window_size >= 0",
-        "elements(input) > 0 or most(shape(input)) < 2**24",
+        "elements(input) > 0 or shape(input)[0] < 2**24",
+        "elements(input) > 0 or shape(input)[-1] < 2**24",
         'memory("float64", 8, window_size)',
     )
     SHAPES = {
@@ -148,7 +148,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `window_size >= 0`,
-                `elements(input) > 0 or most(shape(input)) < 2**24`,
+                `elements(input) > 0 or shape(input)[0] < 2**24`,
+                `elements(input) > 0 or shape(input)[-1] < 2**24`,
                 `memory("float64", 8, window_size)`.
 
         Example:
@@ -201,7 +202,11 @@ def _holds(input: object, window_size: int) -> bool:
     try:
         return (
             window_size >= 0
-            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 16777216)
+            and (
+                (_elements_of_input := elements_of(input)) > 0
+                or sizes_of(input)[0] < 16777216
+            )
+            and (_elements_of_input > 0 or sizes_of(input)[-1] < 16777216)
             and has_room("float64", 8, window_size)
         )
     except Exception:
@@ -247,7 +252,8 @@ def audio_spectrogram(
 
     Raises:
         OpError: the op refuses an argument. The call needs `window_size >= 0`,
-            `elements(input) > 0 or most(shape(input)) < 2**24`,
+            `elements(input) > 0 or shape(input)[0] < 2**24`,
+            `elements(input) > 0 or shape(input)[-1] < 2**24`,
             `memory("float64", 8, window_size)`.
 
     Example:
