@@ -11,6 +11,8 @@ CUDA ?= OFF
 # Processes of an example, and how many are killed in a test of them.
 HOSTS ?= 1
 KILLS ?= 100
+# Tests start hundreds of processes, each of which would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow logs its start-up in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 

@@ -26,7 +26,7 @@ from rnn.support.cases import TOLERANCE, error
 from support.tiers import part_of
 
 pytestmark = pytest.mark.partial
-SEEDS = part_of(range(500), 30)
+SEEDS = part_of(range(500), 60)
 #: The largest differences from the kernels.
 FROM_KERNELS: dict[Any, float] = {to_plain: 5e-6, to_onnx: 2e-6, to_tflite: 2e-6}
 

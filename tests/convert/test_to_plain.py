@@ -69,6 +69,7 @@ def saved_with_opwright(folder: Path) -> None:
     text_model(opwright.keras).export(str(folder), verbose=False)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("write", [saved_on_a_gpu, saved_with_opwright])
 def test_to_plain_result_serves_and_trains_without_opwright(
     write: Callable[[Path], Any], tmp_path: Path

@@ -12,6 +12,7 @@ from support.equivalence.modes import OLD_GRAPH
 from support.equivalence.registry import given, has_default, is_removed, op_def
 from support.equivalence.synthesis import arguments
 from support.grouped import check_each, every_op_by_group
+from support.tiers import part_of
 from support.versions import installed_ops
 
 
@@ -34,15 +35,17 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "_check", lambda *_, **__: None)
 
 
+@pytest.mark.partial
 @every_op_by_group()
 def test_node_def_matches_tensorflow_builder(names: list[str]) -> None:
     def check(op: str) -> None:
         expected = node(calls.build, op, options=False, name=None)
         assert node(calls.call_opwright, op, options=False, name=None) == expected
 
-    check_each(names, check)
+    check_each(part_of(names), check)
 
 
+@pytest.mark.partial
 @every_op_by_group()
 def test_node_def_with_every_option_matches_tensorflow_builder(
     names: list[str],
@@ -52,7 +55,7 @@ def test_node_def_with_every_option_matches_tensorflow_builder(
         made = node(calls.call_opwright_function, op, options=True, name="named")
         assert made == expected
 
-    check_each(names, check)
+    check_each(part_of(names), check)
 
 
 def test_node_def_options_differ_from_their_defaults() -> None:

@@ -258,6 +258,7 @@ def in_a_function(habit: Habit, make: Value) -> Any:
 WAYS = {"eagerly": eagerly, "in_a_graph": in_a_graph, "in_a_function": in_a_function}
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("habit", HABITS)

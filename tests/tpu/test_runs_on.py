@@ -52,7 +52,7 @@ def test_runs_on_example_of_a_refused_dtype_lists_the_dtypes_of_xla() -> None:
     assert not MatMul.runs_on().refused_dtypes
 
 
-@pytest.mark.rotating(part=9)
+@pytest.mark.rotating(part=4)
 def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
     """The ops are one that compiles, one that XLA refuses, and one without a trial."""
     ops = ["MatMul", "FIFOQueueV2", "InfeedDequeue"]
