@@ -61,7 +61,8 @@ add_custom_target(cuda_tests)
 function(opwright_tests domain)
   cmake_parse_arguments(ARG "CUDA" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${domain}_test EXCLUDE_FROM_ALL ${ARG_SOURCES})
-  target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS})
+  # -O1, because a test takes longer to compile than to run.
+  target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS} -O1)
   target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
   # Precompiled by the first of these programs, where not sanitized: see TensorFlow.cmake.
   if(NOT OPWRIGHT_SANITIZE AND domain STREQUAL "base")
