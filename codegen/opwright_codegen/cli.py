@@ -279,7 +279,8 @@ def _add_lint(commands: _Commands) -> None:
     command.add_argument(
         "--fix",
         action="store_true",
-        help="reorder the rows of every file so that each key is on its side",
+        help="add the line above imported facts, and reorder the rows of every file so "
+        "that each key is on its side",
     )
     command.add_argument(
         "--library",

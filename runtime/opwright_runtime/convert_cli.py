@@ -192,7 +192,8 @@ def _add_writing(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=DIMS",
-        help="another shape for an input, as x=1,none,8; repeatable",
+        help="another shape for an input, as x=1,none,8; repeatable; "
+        "plain keeps those of a SavedModel",
     )
     parser.add_argument(
         "--no-check",

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from convert.support.models import CONVERSIONS, barred, ops_of
-from opwright.convert import ConvertError, to_onnx, to_plain
+from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
 from opwright_runtime.convert import signatures
 from support.places import environment
 
@@ -160,6 +160,44 @@ def test_convert_an_unknown_signature_is_refused_with_those_it_has(
     model = function(lambda x: rnn(x)[0])
     with pytest.raises(ConvertError, match="no 'other'; the model has 'serving_def"):
         to_onnx(model, tmp_path / "model.onnx", signature="other")
+
+
+@pytest.mark.parametrize(
+    ("convert", "name", "ending"),
+    [(to_onnx, "model.tflite", ".onnx"), (to_tflite, "model.onnx", ".tflite")],
+)
+def test_convert_to_a_file_of_another_format_is_refused(
+    convert: Any, name: str, ending: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConvertError, match=rf"{name} ends with .* end with {ending}"):
+        convert(tmp_path / "source", tmp_path / name)
+
+
+def test_to_plain_states_of_another_layout_are_refused_with_theirs(
+    tmp_path: Path,
+) -> None:
+    """With time_major=False, the second dimension is layers * directions."""
+    module: Any = tf.Module()
+    module.params = tf.Variable(tf.zeros([2 * 4 * 5 * (3 + 5 + 2)]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])])
+    def serve(x: tf.Tensor) -> Any:
+        state = tf.ensure_shape(tf.zeros([2, tf.shape(x)[0], 5]), [2, None, 5])
+        return tf.raw_ops.CudnnRNNV3(
+            input=x,
+            input_h=state,
+            input_c=state,
+            params=module.params,
+            sequence_lengths=tf.fill([tf.shape(x)[0]], tf.shape(x)[1]),
+            direction="bidirectional",
+            is_training=False,
+            time_major=False,
+        )[0]
+
+    module.serve = serve
+    tf.saved_model.save(module, str(tmp_path / "source"))
+    with pytest.raises(ConvertError, match=r"\[batch, layers \* directions, units\]"):
+        to_plain(tmp_path / "source", tmp_path / "plain")
 
 
 def test_convert_an_unknown_option_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from convert.support.models import recurrent
 from opwright.convert import ConvertError, Findings, Found, Report, Verdict, check
 from opwright_runtime import convert_cli
-from opwright_runtime.convert import reach
+from opwright_runtime.convert import numbers, reach
 from opwright_runtime.convert.outcome import Comparison
 
 LAYER = Found("f/node", "CudnnRNNV3", "gru, 1 x 8 units", "a loop of plain ops")
@@ -38,6 +38,21 @@ def graph_with_a_gradient() -> Any:
     meta.signature_def["serving_default"].outputs["y"].name = "waits:0"
     meta.signature_def["other"].outputs["y"].name = "unread:0"
     return model
+
+
+def test_draw_for_a_model_that_refuses_fractions_makes_floats_0_and_1() -> None:
+    """Keras gives an Embedding without an input layer an input of floats."""
+
+    def refuses_fractions(values: dict[str, Any]) -> dict[str, Any]:
+        if (values["x"] % 1).any():
+            raise ValueError
+        return values
+
+    specs = {"x": tf.TensorSpec([None, 5])}
+    calls = numbers.draw(specs, {}, refuses_fractions)
+    assert {float(one) for call in calls for one in call["x"].ravel()} == {0.0, 1.0}
+    first, *_ = numbers.draw(specs, {}, lambda values: values)
+    assert (first["x"] % 1).all()
 
 
 def test_reach_of_a_signature_leaves_gradients_out() -> None:

@@ -53,8 +53,9 @@ def test_leaving_cudnn_page_code_runs(number: int, tmp_path: Path) -> None:
     if number == 0:
         (shown,) = re.findall(r"`(largest difference .*?)`", PAGE)
         assert [*map(masked, done.stdout.splitlines())].count(masked(shown)) == 2
+        said = " ".join(done.stdout.split())  # A long time makes a row wrap.
         for signature in ("serve", "serving_default"):
-            assert f"a call of {signature} on this machine" in done.stdout
+            assert f"a call of {signature} on this" in said
     if number == 1:
         assert "applies dropout of 0.5" in done.stdout
 

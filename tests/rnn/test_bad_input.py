@@ -32,6 +32,23 @@ def test_cudnn_rnn_v3_bad_argument_is_refused(
     assert f"{argument}: " in raised.value.message
 
 
+def test_cudnn_rnn_v3_states_of_another_layout_are_refused_with_theirs() -> None:
+    states = np.zeros([2, 6, 5], np.float32)  # As with time_major=True.
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"input_h: .*time_major=False.*\[batch, layers \* directions, units\]",
+    ):
+        tf.raw_ops.CudnnRNNV3(
+            input=np.zeros([6, 12, 3], np.float32),
+            input_h=states,
+            input_c=states,
+            params=np.zeros([1000], np.float32),
+            sequence_lengths=[12] * 6,
+            direction="bidirectional",
+            time_major=False,
+        )
+
+
 HUGE = """
 import sys
 import numpy as np

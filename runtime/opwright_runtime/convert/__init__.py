@@ -116,6 +116,7 @@ def to_onnx(
         ConvertError: as `to_plain`; or ONNX has no operator for a node; or tf2onnx,
             onnx or onnxruntime is not installed.
     """
+    _check_ending(path, ".onnx")
     return onnx_model.convert(model, Path(path), opset, _request(options))
 
 
@@ -146,6 +147,7 @@ def to_tflite(
         ConvertError: as `to_plain`; or TFLite has no operator for a node; or
             ai-edge-litert is not installed.
     """
+    _check_ending(path, ".tflite")
     form = tflite_model.Form(fused, batch, quantize)
     return tflite_model.convert(model, Path(path), form, _request(options))
 
@@ -164,6 +166,13 @@ def check(model: Model, **options: Unpack[Options]) -> Findings:
         ConvertError: the model is damaged or of no known kind.
     """
     return checks.check(model, _request(options))
+
+
+def _check_ending(path: str | os.PathLike[str], ending: str) -> None:
+    """Refuses a path with the ending of another kind of file."""
+    given = Path(path).suffix
+    if given != ending and given in (".onnx", ".tflite", ".keras", ".h5", ".pb"):
+        raise ConvertError(f"{path} ends with {given}; the file must end with {ending}")
 
 
 def _request(options: Options) -> Request:

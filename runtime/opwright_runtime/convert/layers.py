@@ -27,6 +27,8 @@ OPS: Final = frozenset((*FORWARD, *BACKWARD, KERAS, *PARAMS))
 # A graph has one loop for each layer and direction, so that their number is bounded.
 _MAX_CELLS = 1024
 
+_STATES = " (with time_major=False, states are [batch, layers * directions, units])"
+
 Shape: TypeAlias = "tuple[int | None, ...] | None"
 """A shape, with None for a size or rank that is not known."""
 
@@ -114,7 +116,12 @@ class _Reader:
         direction = self._choice("direction", DIRECTIONS)
         states = self._shape(1, "input_h", 3)
         inputs = self._shape(0, "input", 3)
-        cells = self._size(states[0 if time_major else 1], "input_h", "layers")
+        cells = self._size(
+            states[0 if time_major else 1],
+            "input_h",
+            "layers",
+            "" if time_major else _STATES,
+        )
         hidden = self._size(states[2], "input_h", "units")
         input_size = self._size(inputs[2], "input", "inputs")
         num_proj = int(self._attr("num_proj", "i", 0))
@@ -126,7 +133,7 @@ class _Reader:
         if cells % dirs or cells > _MAX_CELLS:
             raise self.refuse(
                 f"input_h has {cells} layers times directions; allowed are multiples "
-                f"of {dirs} up to {_MAX_CELLS}",
+                f"of {dirs} up to {_MAX_CELLS}{'' if time_major else _STATES}",
                 "correct the model",
             )
         skip = self._choice("input_mode", ("linear_input", "skip_input", "auto_select"))
@@ -221,11 +228,11 @@ class _Reader:
             )
         return shape
 
-    def _size(self, size: int | None, name: str, what: str) -> int:
+    def _size(self, size: int | None, name: str, what: str, hint: str = "") -> int:
         if not size:
             known = "not known before the model runs" if size is None else "0"
             raise self.refuse(
-                f"the number of {what} in {name} is {known}",
+                f"the number of {what} in {name} is {known}{hint}",
                 "give the function's inputs a shape with this size, and save it again",
             )
         return size

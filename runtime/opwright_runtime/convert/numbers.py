@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -35,11 +36,13 @@ def draw(
     Args:
         specs: the inputs by name.
         limits: integers of an input lie below its limit.
-        run: the model. The inputs have the first layout with which it runs.
+        run: the model. The inputs have the first layout with which it runs. If it runs
+            with none, floats are 0 and 1: it may use them as indices.
     """
     calls: list[Values] = []
-    for layout in _LAYOUTS:
-        calls = [_call(specs, limits, layout, number) for number in range(len(_SIZES))]
+    numbers = range(len(_SIZES))
+    for whole, layout in itertools.product((False, True), _LAYOUTS):
+        calls = [_call(specs, limits, layout, number, whole) for number in numbers]
         try:
             run(calls[0])
         except Exception:
@@ -54,6 +57,7 @@ def _call(
     limits: Mapping[str, int],
     layout: Callable[[int, tuple[int, int, int]], tuple[int, ...]],
     number: int,
+    whole: bool,
 ) -> Values:
     rng = np.random.default_rng(number)
     shapes = {}
@@ -72,7 +76,7 @@ def _call(
     ]
     limit = 1 + min(steps, default=_INTEGERS)
     return {
-        name: _drawn(rng, specs[name], shapes[name], limits.get(name, limit))
+        name: _drawn(rng, specs[name], shapes[name], limits.get(name, limit), whole)
         for name in sorted(specs)
     }
 
@@ -85,11 +89,16 @@ def _sized(spec: tf.TensorSpec, sizes: Sequence[int]) -> list[int]:
 
 
 def _drawn(
-    rng: np.random.Generator, spec: tf.TensorSpec, shape: list[int], limit: int
+    rng: np.random.Generator,
+    spec: tf.TensorSpec,
+    shape: list[int],
+    limit: int,
+    whole: bool,
 ) -> Any:
     dtype = spec.dtype
     if dtype.is_floating:
-        return tf.cast(rng.standard_normal(shape), dtype).numpy()
+        values = rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)
+        return tf.cast(values, dtype).numpy()
     if dtype == tf.bool:
         return _padded(rng, np.ones(shape, bool))
     if dtype.is_integer:

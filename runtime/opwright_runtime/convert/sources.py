@@ -123,7 +123,9 @@ def _saved(
         except ConvertError:
             raise
         except _REFUSALS as error:
-            raise ConvertError(f"the model cannot be read: {_short(error)}") from error
+            named = isinstance(model, (str, os.PathLike))
+            name = os.fspath(model) if named else "the model"
+            raise ConvertError(f"{name} cannot be read: {_short(error)}") from error
         yield made
 
 

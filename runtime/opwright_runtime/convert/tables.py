@@ -102,7 +102,7 @@ def render_findings(findings: Tried) -> RenderableType:
     if findings.others:
         parts.append(
             "recurrent nodes that no call of the signatures runs, such as those of "
-            f"gradients: {findings.others}"
+            f"other functions or of gradients: {findings.others}"
         )
     for one in findings.verdicts:
         if not one.works:

@@ -327,13 +327,18 @@ _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
 def _check_ids(where: str, ids: Any) -> None:
+    remedy = ""
     if not isinstance(ids, _TENSORS):
         allowed = "a tf.Tensor, tf.SparseTensor or tf.RaggedTensor"
     elif not ids.dtype.is_integer or ids.dtype == tf.uint64:
-        allowed = (
-            "integers that fit int64: rows of the table. tf.cast makes them, "
-            "and a keras.Input of ids says dtype='int32' or 'int64'"
-        )
+        allowed = "integers that fit int64, the rows of the table"
+        if ids.dtype.is_floating:
+            remedy = (
+                "cast the ids with tf.cast, or create the keras.Input with "
+                "dtype='int64'"
+            )
     else:
         return
-    raise bad_argument(OpInputError, "TPUEmbedding.enqueue", where, ids, allowed)
+    raise bad_argument(
+        OpInputError, "TPUEmbedding.enqueue", where, ids, allowed, remedy=remedy
+    )

@@ -112,11 +112,9 @@ class RnnCall {
     if (units == 0) {
       return Invalid("input_h", "must not be empty, has the shape " + input_h.DebugString());
     }
-    TF_RETURN_IF_ERROR(CheckShape(
-        "input_h", input_h, StateDims(stacked, batch, projection > 0 ? projection : units)));
-    if (lstm()) {
-      TF_RETURN_IF_ERROR(CheckShape("input_c", input_c, StateDims(stacked, batch, units)));
-    }
+    TF_RETURN_IF_ERROR(
+        CheckState("input_h", input_h, stacked, batch, projection > 0 ? projection : units));
+    if (lstm()) TF_RETURN_IF_ERROR(CheckState("input_c", input_c, stacked, batch, units));
     static_cast<StackSpec&>(*spec) =
         attrs_.MakeStack(stacked / attrs_.dirs(), units, input.dim_size(2));
     spec->time = time;
@@ -163,6 +161,15 @@ class RnnCall {
   // size] for both values of time_major, although the shape differs.
   Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
     return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
+  }
+  absl::Status CheckState(const char* name, const TensorShape& given, int64_t stacked,
+                          int64_t batch, int64_t size) const {
+    const absl::Status checked = CheckShape(name, given, StateDims(stacked, batch, size));
+    if (checked.ok() || time_major_) return checked;
+    return absl::Status(checked.code(),
+                        StrCat(checked.message(),
+                               "; with time_major=False, states are [batch, layers * "
+                               "directions, units]"));
   }
   Dims OutputDims(const CallSpec& spec) const {
     return time_major_ ? Dims{spec.time, spec.batch, spec.width()}
