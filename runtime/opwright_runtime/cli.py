@@ -38,10 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "build-native":
         return _build_native(options.jobs, options.force)
-    with hidden_log():
-        if options.command == "for-tf":
-            return _for_tf(options.name)
-        return _search(" ".join(options.words), options.limit)
+    try:
+        with hidden_log():
+            if options.command == "for-tf":
+                status = _for_tf(options.name)
+            else:
+                status = _search(" ".join(options.words), options.limit)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has read enough. At its end, Python would write the rest and fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -348,6 +348,22 @@ def test_cli_search_in_a_pipe_prints_whole_rows() -> None:
     assert max(map(len, done.stdout.splitlines())) > 60
 
 
+def test_cli_search_whose_reader_has_ended_prints_no_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "opwright", "search", "softmax"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
 def test_cli_search_in_a_terminal_cuts_rows_to_its_width() -> None:
     program = """
 import os, runpy, sys

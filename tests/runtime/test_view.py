@@ -190,7 +190,8 @@ def test_rebuild_changes_given_arguments(graph):
     assert made.inputs.transpose_b is False
     with pytest.raises(OpInputError) as caught:
         made.rebuild(scope, c=x)
-    assert str(caught.value) == "MatMul.rebuild: has no c"
+    has = "a, b, transpose_a, transpose_b, grad_a, grad_b"
+    assert str(caught.value) == f"MatMul.rebuild: has no c; it has {has}"
 
     lists = op_class("ConcatV2").create(scope, [x, y], 0)
     assert lists.rebuild(scope, values=[x, y, x]).inputs.N == 3

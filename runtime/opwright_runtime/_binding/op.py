@@ -181,6 +181,8 @@ class Op:
     def rebuild(self, scope: Scope, **changes: Any) -> Self:
         """A new op like this one, which is in a graph.
 
+        Control inputs and the device are those of the scope, not of this op.
+
         Args:
             scope: where the new op goes.
             changes: inputs and attrs that differ, by their Python names.
@@ -194,7 +196,8 @@ class Op:
             raise errors.make(
                 errors.OpInputError,
                 self.OP_NAME,
-                f"{self.OP_NAME}.rebuild: has no {', '.join(sorted(unknown))}",
+                f"{self.OP_NAME}.rebuild: has no {', '.join(sorted(unknown))}; it has "
+                f"{', '.join(names.values())}",
                 argument=min(unknown),
                 allowed=tuple(names.values()),
             )
