@@ -99,13 +99,11 @@ def recipe(lines: Sequence[str]) -> Recipe:
     for line in lines:
         if " -c " in line:
             words = shlex.split(line)
-            flags = words[1 : words.index("-MD")]
-            units.append(
-                {
-                    "sources": sources_of(Path(words[words.index("-c") + 1])),
-                    "flags": [neutral(flag) for flag in flags if is_kept(flag)],
-                }
-            )
+            sources = sources_of(Path(words[words.index("-c") + 1]))
+            flags = without_precompiled(words[1 : words.index("-MD")])
+            if sources:  # Precompiled headers have none.
+                kept = [neutral(flag) for flag in flags if is_kept(flag)]
+                units.append({"sources": sources, "flags": kept})
     # Files that several sources make up take longest, and begin first.
     units.sort(key=lambda unit: (-len(unit["sources"]), unit["sources"]))
     link = shlex.split(lines[-1])
@@ -125,6 +123,16 @@ def sources_of(file: Path) -> list[str]:
         return [file.relative_to(ROOT).as_posix()]
     included = re.findall(r'^#include "(.+)"$', file.read_text(), re.MULTILINE)
     return [Path(path).relative_to(ROOT).as_posix() for path in included]
+
+
+def without_precompiled(flags: Sequence[str]) -> list[str]:
+    """Leaves out `-include HEADER`, with which CMake names a precompiled header."""
+    before = [None, *flags]
+    return [
+        flag
+        for last, flag in zip(before, flags, strict=False)
+        if "-include" not in (last, flag)
+    ]
 
 
 def is_kept(flag: str) -> bool:

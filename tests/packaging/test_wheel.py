@@ -129,7 +129,10 @@ def test_wheel_has_own_version_and_no_upper_bound_of_tensorflow(wheel: Path) -> 
 def test_wheel_has_the_sources_that_its_recipe_names(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     recipe = json.loads(archive.read("opwright_runtime/_native/build.json"))
+    assert all(unit["sources"] for unit in recipe["units"])
     sources = {path for unit in recipe["units"] for path in unit["sources"]}
+    flags = {flag for unit in recipe["units"] for flag in unit["flags"]}
+    assert not [flag for flag in flags if "{root}/build" in flag or "-include" in flag]
     assert "runtime/native/library.cc" in sources
     names = set(archive.namelist())
     assert {f"opwright_runtime/_native/{path}" for path in sources} <= names
@@ -149,7 +152,7 @@ def test_wheel_is_no_larger_than_its_limit_with_all_libraries(wheel: Path) -> No
 def test_wheel_requirements_are_those_of_the_runtime(wheel: Path) -> None:
     required = facts(wheel).get_all("Requires-Dist", [])
     always = [one for one in required if "extra ==" not in one]
-    names = {re.split(r"[<>=;\[ ]", one)[0].replace("_", "-") for one in always}
+    names = {re.split(r"[<>=!;\[ ]", one)[0].replace("_", "-") for one in always}
     assert names == {"tensorflow", "numpy", "protobuf", "typing-extensions"}
 
 

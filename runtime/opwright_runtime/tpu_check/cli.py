@@ -259,7 +259,6 @@ def _function(target: str) -> Callable[..., Any]:
     # Python also puts this folder first, for a script and for -m.
     file = Path(module_name)
     sys.path.insert(0, str(file.parent) if file.suffix == ".py" else os.getcwd())
-    sys.argv = [module_name]  # A script that parses arguments gets none.
     try:
         module = importlib.import_module(file.stem if file.suffix else module_name)
     except ModuleNotFoundError as error:
