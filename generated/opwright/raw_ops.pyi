@@ -52108,7 +52108,8 @@ def TensorListGather(
         element_dtype: dtype. Dtype of the elements, that of the list.
 
     Returns:
-        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
+        values: `element_dtype`, `...`. The elements, one above the other, in as many
+            rows as there are indices.
     """
 
 def TensorListGetItem(

@@ -63,7 +63,8 @@ class TensorListGather(TensorOp[ElementDtype]):
     Gradient: registered.
 
     Attributes:
-        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
+        values: `element_dtype`, `...`. The elements, one above the other, in as many
+            rows as there are indices.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -80,7 +81,7 @@ class TensorListGather(TensorOp[ElementDtype]):
         "input_handle": "of((), (*e,))",
         "indices": "(*s,)",
         "element_shape": "either((), (len(e),))",
-        "values": "(prod(s), *e)",
+        "values": "(...,)",
     }
     __slots__ = ("values",)
     values: Output[ElementDtype]
@@ -123,7 +124,8 @@ class TensorListGather(TensorOp[ElementDtype]):
             element_dtype: dtype. Dtype of the elements, that of the list.
 
         Returns:
-            values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
+            values: `element_dtype`, `...`. The elements, one above the other, in as
+                many rows as there are indices.
 
         Raises:
             OpError: the op refuses an argument. The call needs
@@ -225,7 +227,8 @@ def tensor_list_gather(
         name: what the op is called in a graph.
 
     Returns:
-        values: `element_dtype`, `prod(s) *e`. The elements, one above the other.
+        values: `element_dtype`, `...`. The elements, one above the other, in as many
+            rows as there are indices.
 
     Raises:
         OpError: the op refuses an argument. The call needs
