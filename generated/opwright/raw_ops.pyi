@@ -37140,6 +37140,8 @@ def ResourceAccumulatorApplyGradient(
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
 
+    A tensor of several handles ends the process.
+
     Stateful. Gradient: none registered.
 
     Returns the operation in a graph, None eagerly.
@@ -37161,6 +37163,8 @@ def ResourceAccumulatorNumAccumulated(
 
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -37184,6 +37188,8 @@ def ResourceAccumulatorSetGlobalStep(
     From now on gradients of an earlier step are stale. What the accumulator holds
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -37216,6 +37222,8 @@ def ResourceAccumulatorTakeGradient(
 
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -65,6 +65,8 @@ class ResourceAccumulatorApplyGradient(Op):
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
 
+    A tensor of several handles ends the process.
+
     Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
@@ -116,6 +118,8 @@ class ResourceAccumulatorApplyGradient(Op):
         from that of the gradients already in it; or `local_step` is not a scalar. A
         gradient of another dtype than the accumulator's is refused in eager calls. A
         graph does not know that dtype: there such a gradient ends the process.
+
+        A tensor of several handles ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -198,6 +202,8 @@ def resource_accumulator_apply_gradient(
     from that of the gradients already in it; or `local_step` is not a scalar. A
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -40,6 +40,8 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
+    A tensor of several handles ends the process.
+
     Stateful. Gradient: none registered.
 
     Attributes:
@@ -78,6 +80,8 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
 
         Counts the gradients added since the accumulator was last emptied; stale ones do
         not count. The op never waits.
+
+        A tensor of several handles ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -128,6 +132,8 @@ def resource_accumulator_num_accumulated(
 
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -49,6 +49,8 @@ class ResourceAccumulatorSetGlobalStep(Op):
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
+    A tensor of several handles ends the process.
+
     Stateful. Gradient: none registered.
 
     Example:
@@ -87,6 +89,8 @@ class ResourceAccumulatorSetGlobalStep(Op):
         From now on gradients of an earlier step are stale. What the accumulator holds
         already stays. A step below the accumulator's is taken too; TensorFlow logs a
         warning.
+
+        A tensor of several handles ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -162,6 +166,8 @@ def resource_accumulator_set_global_step(
     From now on gradients of an earlier step are stale. What the accumulator holds
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -66,6 +66,8 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
+    A tensor of several handles ends the process.
+
     Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
@@ -120,6 +122,8 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         InvalidArgument: `num_required` is not positive, or `dtype` is not the
         accumulator's. Cancelled: the session or function was cancelled while the op
         waited.
+
+        A tensor of several handles ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -213,6 +217,8 @@ def resource_accumulator_take_gradient(
 
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
+
+    A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
 
