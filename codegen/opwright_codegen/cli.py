@@ -15,6 +15,7 @@ from opwright_codegen import groups, load, packages
 from opwright_codegen.generate import Report, Target, WorkerError, generate
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
+from opwright_notation.closed_pipe import drop_output
 
 if TYPE_CHECKING:
     from opwright_codegen.importer import Imported
@@ -56,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()
+        return status
     except OpdefError as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
@@ -65,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"{_count(len(error.problems), 'problem')}{rest}")
         return 1
     except BrokenPipeError:
+        drop_output()
         return 1
     except SourceError as error:
         for reason in error.reasons:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from opwright_notation.closed_pipe import drop_output
 from opwright_notation.tensorflow_log import hidden_log
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 status = _search(" ".join(options.words), options.limit)
         sys.stdout.flush()
     except BrokenPipeError:
-        # `| head` has read enough. At its end, Python would write the rest and fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 1
     return status
 

@@ -21,6 +21,7 @@ from opwright import OpInputError, OpUnknownError
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.documents import documents
 from opwright_runtime.search.words import parts_of
+from support.places import environment
 from support.processes import Done, run_code, run_program
 
 LISTS = yaml.safe_load(Path(__file__).with_name("queries.yaml").read_text("utf-8"))
@@ -348,11 +349,15 @@ def test_cli_search_in_a_pipe_prints_whole_rows() -> None:
     assert max(map(len, done.stdout.splitlines())) > 60
 
 
-def test_cli_search_whose_reader_has_ended_prints_no_traceback() -> None:
+@pytest.mark.parametrize(
+    "command", ["opwright search softmax", "opwright_codegen diff 2.20 2.21"]
+)
+def test_cli_whose_reader_has_ended_prints_no_traceback(command: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "opwright", "search", "softmax"],
+        [sys.executable, "-m", *command.split()],
+        env=environment(PYTHONUNBUFFERED=""),
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

@@ -162,6 +162,7 @@ class RnnCall {
   Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
     return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
   }
+  // The shape of the other time_major is a likely mistake, so the message states this one.
   absl::Status CheckState(const char* name, const TensorShape& given, int64_t stacked,
                           int64_t batch, int64_t size) const {
     const absl::Status checked = CheckShape(name, given, StateDims(stacked, batch, size));
