@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import keyword
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from opwright_codegen import groups, load, packages
+from opwright_codegen import argument_types, groups, load
 from opwright_codegen.generate import Report, Target, WorkerError, generate
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
@@ -129,13 +127,13 @@ def _add_generate(commands: _Commands) -> None:
     command.add_argument(
         "--package",
         metavar="NAME",
-        type=_package,
+        type=argument_types.package,
         help="name of the package, as my_ops or mylib.ops (default: opwright)",
     )
     command.add_argument(
         "--load",
         metavar="LIBRARY",
-        type=_library,
+        type=argument_types.library,
         help=(
             "what the package loads when it is imported: a file, relative to the"
             " package's folder, or a function, as mylib.native:load or ..native:load"
@@ -144,7 +142,7 @@ def _add_generate(commands: _Commands) -> None:
     command.add_argument(
         "--gradients",
         metavar="MODULE",
-        type=_module,
+        type=argument_types.module,
         help=(
             "module that registers gradients, which the package imports after its"
             " library, as mylib.gradients or ..gradients"
@@ -158,7 +156,7 @@ def _add_generate(commands: _Commands) -> None:
     )
     command.add_argument(
         "--jobs",
-        type=_positive,
+        type=argument_types.positive,
         metavar="N",
         help="processes (default: one a core)",
     )
@@ -202,7 +200,7 @@ def _add_new(commands: _Commands) -> None:
         "--package",
         required=True,
         metavar="NAME",
-        type=_project_package,
+        type=argument_types.project_package,
         help="name of the package of classes, as my_ops or mylib.ops, in src",
     )
     command.add_argument(
@@ -241,7 +239,7 @@ def _add_import(commands: _Commands) -> None:
     )
     command.add_argument(
         "--group",
-        type=_group,
+        type=argument_types.group,
         help=(
             "group of ops that have no opdef yet (default: that of the op's other"
             " versions, else the only one there is; of TensorFlow's ops core)"
@@ -327,7 +325,7 @@ def _add_since(commands: _Commands) -> None:
         "versions",
         metavar="VERSION=SOURCE",
         nargs="*",
-        type=_version,
+        type=argument_types.version,
         help=f"the oldest first, as 2.18=ops-2.18.pb; a SOURCE is {_SOURCE}",
     )
     _opdefs(command)
@@ -360,69 +358,6 @@ def _project(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of the project, which `native` lies in (default: the current one)",
     )
-
-
-def _package(name: str) -> str:
-    if why := packages.refusal(name):
-        raise argparse.ArgumentTypeError(f"{name!r} {why}")
-    return name
-
-
-def _project_package(name: str) -> str:
-    if why := packages.project_refusal(_package(name)):
-        raise argparse.ArgumentTypeError(f"{name!r} {why}")
-    return name
-
-
-def _module(name: str) -> str:
-    if _is_dotted(name.lstrip(".")):
-        return name
-    raise argparse.ArgumentTypeError(
-        f"{name!r} is no module, as mylib.gradients, ..gradients beside the package,"
-        " or .gradients in it"
-    )
-
-
-def _library(text: str) -> str:
-    module, is_function, function = text.partition(":")
-    if is_function:
-        if _is_dotted(module.lstrip(".")) and _is_dotted(function):
-            return text
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no function, as mylib.native:load or ..native:load"
-        )
-    if text and not Path(text).is_absolute():
-        return text
-    raise argparse.ArgumentTypeError(
-        f"{text!r} must be relative to the package's folder, or the package would work"
-        " on this machine only"
-    )
-
-
-def _is_dotted(name: str) -> bool:
-    parts = name.split(".")
-    return all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
-
-
-def _group(name: str) -> str:
-    if re.fullmatch(load.GROUP, name):
-        return name
-    raise argparse.ArgumentTypeError(
-        f"{name!r} is no group: a package's name in lower case, as nn or data"
-    )
-
-
-def _version(text: str) -> tuple[str, str]:
-    version, _, source = text.partition("=")
-    if source and re.fullmatch(load.VERSION, version):
-        return version, source
-    raise argparse.ArgumentTypeError(f"{text!r} is no VERSION=SOURCE: 2.18=ops.pb")
-
-
-def _positive(text: str) -> int:
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
 
 
 def _add_stubs(commands: _Commands) -> None:
