@@ -39,7 +39,7 @@ class Shape:
 
 
 def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
-    """The shapes of an op's arguments in C++, and why others have none."""
+    """The shapes that C++ can express, and why others cannot be, by argument."""
     read, _ = shapes.read(op)
     said = {**read.inputs, **read.outputs}
     found: dict[str, Shape] = {}

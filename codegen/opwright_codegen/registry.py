@@ -54,7 +54,7 @@ VERSION: str = tf.__version__
 
 
 def _messages(name: str) -> Any:
-    """A module of message classes, which type checkers do not see."""
+    """Imports a module of message classes, for which type checkers have no types."""
     return importlib.import_module(f"tensorflow.core.framework.{name}_pb2")
 
 

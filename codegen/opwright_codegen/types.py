@@ -246,7 +246,7 @@ AS_BOOL: Final = "as_bool"
 #: The function that converts a message. Its second argument is the message's name.
 MESSAGE_CONVERTER: Final = "as_bytes"
 
-#: The types of an attr's element where a caller passes it.
+#: Types of parameters: those of an attr, or of one element of a list attr.
 ARGUMENT_TYPES: Final[dict[str, str]] = {
     "int": "int",
     "float": "float",

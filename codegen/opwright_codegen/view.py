@@ -298,7 +298,7 @@ def _outputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
 
 
 def _inputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
-    """The inputs and attrs, with their types when they are read from an operation."""
+    """The inputs and attrs, with the types that a class has for them as properties."""
     inputs = [
         Field(naming.argument(arg.name), annotate.output(arg, variables))
         for arg in op.inputs

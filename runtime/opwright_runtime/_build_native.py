@@ -261,7 +261,7 @@ def _run_all(
 
 
 def _english() -> dict[str, str]:
-    """An environment in which compilers write English, as `_first_error` reads."""
+    """An environment in which compilers write English, which `_first_error` parses."""
     return {**os.environ, "LC_ALL": "C"}
 
 

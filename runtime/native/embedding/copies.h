@@ -53,7 +53,7 @@ inline double DivisorOfIds(Combiner combiner, int64_t first, int64_t end,
 }
 
 // Fills `scales` with the factor that each sample's sum is multiplied by. A row and its
-// gradient are multiplied by scale * weight. Returns the first sample where such a product is
+// gradient are multiplied by scale * weight. Returns the first sample where scale * weight is
 // not finite, or -1.
 inline int64_t FillScales(Combiner combiner, int64_t samples, const int64_t* offsets,
                           const float* weights, float* scales) {

@@ -16,8 +16,9 @@ class DistributedStore : public TableStore {
   virtual void Refuse(const Status& why) = 0;
   // Drops a prepared batch. All hosts then drop it.
   virtual void Drop(const PreparedRef& batch) = 0;
-  // Sends the gradients of a core to the hosts that own their rows. If `own` is an error, it
-  // refuses the batch instead. The tables are updated later, by Update.
+  // Sends the gradients of a core to the hosts that own their rows. If `own`, the status of
+  // this host, is an error, all hosts refuse the batch instead. The tables are updated later,
+  // by Update.
   virtual Status Share(ExecutionContext* exec, PreparedBatch* batch, const Status& own,
                        const std::vector<const float*>& gradients,
                        const std::vector<float>& rates) = 0;

@@ -68,7 +68,7 @@ class AttrInfo:
         return "" if version is None else f" (TensorFlow {version} brought {text})"
 
     def left(self, value: object) -> object:
-        """`value` of an attr that this TensorFlow lacks: only the default is allowed.
+        """The value of an attr that this TensorFlow lacks. It must be the default.
 
         Raises:
             BadValueError: `value` is not the default.

@@ -28,7 +28,7 @@ class Request:
         samples: inputs for the check; None to draw them.
         check: whether to compare the result with the source.
         tolerance: the largest difference; None for that of the format.
-        dropout_off: whether to convert and check training nodes without dropout.
+        dropout_off: whether to switch off dropout in training nodes.
         overwrite: whether an existing target is replaced.
         tensors: inputs and outputs of a graph.
         notify: called before each step with a short text.

@@ -85,10 +85,10 @@ def _move(made: Path, target: Path, old: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copies a folder of regular files.
+    """Copies a folder with all folders and regular files in it.
 
     Raises:
-        ConvertError: something in it is no file and no folder, or cannot be read.
+        ConvertError: it contains something else, or cannot be read.
     """
     try:
         target.mkdir()

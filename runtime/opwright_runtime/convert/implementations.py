@@ -250,7 +250,11 @@ def _recognized(graph: GraphDef, called: set[str]) -> dict[str, _Form]:
 
 
 def _form_of(graph: GraphDef, function: Any) -> _Form | None:
-    """What a function computes, if its signature and its numbers say so."""
+    """The form of RNN that a function computes, or None.
+
+    Its signature must have the form's inputs. Its results on drawn inputs must equal
+    those of the form.
+    """
     mode = _CELLS.get(
         function.attr[_API].s.partition(b"_")[0].decode("utf-8", "replace")
     )

@@ -165,7 +165,7 @@ def _run(
 
 
 def _time_major(layers: Layers, x: Tensor) -> Tensor:
-    """Between the node's layout of a sequence and time-major, either way."""
+    """Converts a sequence from the node's layout to time-major, or back."""
     return x if layers.time_major else tf.transpose(x, [1, 0, 2])
 
 

@@ -1,8 +1,8 @@
 """Makes Keras save the tables of layers of other libraries that have a TPUEmbedding.
 
 Such a layer's tables are not variables of Keras, so Keras would save the model without
-them. This module imports neither Keras nor those libraries. When a layer creates a
-TPUEmbedding, its library is already imported.
+them. This module imports neither Keras nor those libraries: when a layer creates a
+TPUEmbedding, the layer's library is already imported.
 """
 
 from __future__ import annotations

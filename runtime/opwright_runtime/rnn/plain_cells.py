@@ -92,7 +92,7 @@ def input_products(sizes: Sizes, weights: Weights, x: Tensor) -> Tensor:
         return tf.tile(x, [1, 1, sizes.gates]) + bias
     rows = sizes.gates * sizes.num_units
     flat = tf.reshape(x, [-1, weights.kernel.shape[1]])
-    # TensorFlow fuses a product with such an op, and with no other addition.
+    # TensorFlow fuses a product with BiasAdd, and with no other addition.
     products = tf.nn.bias_add(tf.matmul(flat, weights.kernel, transpose_b=True), bias)
     shape = tf.shape(x)
     sized: Tensor = tf.reshape(products, [shape[0], shape[1], rows])

@@ -157,7 +157,8 @@ class Sizes {
     return found == rows_.end() ? Row() : found->second.first;
   }
 
-  // Holds what an input has against its shape, in the opdef's words `written`.
+  // Compares the sizes `got` of an input with its shape. `written` is the shape in the opdef,
+  // for the error.
   absl::Status Match(const char* arg, const char* written, const Row& got, const Shape& shape) {
     if (!got.known) return absl::OkStatus();
     size_t fixed = 0;

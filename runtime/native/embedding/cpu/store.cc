@@ -635,8 +635,8 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  // Turns the number of ids that each part has in a bucket into the index of the part's first
-  // entry there.
+  // Replaces the number of ids that each part has in a bucket by the index, among the entries
+  // of the plan, of the part's first entry for this bucket. Buckets follow one another.
   static void CountsToOffsets(const std::vector<Plan>& plans, const std::vector<Part>& parts) {
     size_t begin = 0;
     for (size_t p = 0; p < plans.size(); ++p) {

@@ -13,8 +13,8 @@ inline Status Failed(const char* what, cudaError_t error) {
   if (error == cudaSuccess) return {};
   const std::string problem =
       std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
-  // Clears the error if the context is still usable, because the returned status already
-  // reports it.
+  // The returned status reports the error. This call clears it, unless CUDA keeps it because
+  // the context is unusable.
   static_cast<void>(cudaGetLastError());
   if (error == cudaErrorMemoryAllocation) return ResourceExhaustedError(problem);
   return InternalError(problem);

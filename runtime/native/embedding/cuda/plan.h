@@ -56,8 +56,8 @@ struct Chunks {
 // them.
 StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes);
 
-// The threads that share a row. Each thread processes kFloats columns in a block of columns.
-// There are as many blocks as the dimension needs, and blocks are independent of each other.
+// The lanes, which are threads, that share a row, and its blocks of columns. In a block, each
+// lane processes kFloats columns. Blocks are independent of each other.
 struct Shape {
   int64_t dimension;
   int lane_bits;  // The number of lanes is 2^lane_bits.

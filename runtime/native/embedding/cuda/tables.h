@@ -107,7 +107,7 @@ class Tables {
   Status Arrive(const ArrivalCall& call, char* image, cudaStream_t stream);
   // Writes the activations of call.sources[i] to outputs[i], [samples, dimension]. `image` is
   // the device address of call.image. Errors are recorded in `errors` or, if that is null, in
-  // the tables' own errors. While these contain an error, updates change nothing.
+  // the tables' own errors. While the tables' own contain an error, updates change nothing.
   Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
                 DeviceErrors* errors, cudaStream_t stream);
   // Adds the errors of a batch to the tables' own, which stop updates. In the update, source 0

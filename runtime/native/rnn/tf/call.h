@@ -176,7 +176,8 @@ class RnnCall {
     return time_major_ ? Dims{spec.time, spec.batch, spec.width()}
                        : Dims{spec.batch, spec.time, spec.width()};
   }
-  // Returns the shape of the output host_reserved of versions 2 and 3, which is not used.
+  // Returns the shape of the output host_reserved of versions 2 and 3, as TensorFlow's GPU
+  // kernel has it. These kernels do not use that output.
   TensorShape HostReservedShape(bool training) const {
     return kVersion == 2 && training ? TensorShape({2}) : TensorShape({});
   }
