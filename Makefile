@@ -202,8 +202,9 @@ lint: $(VENV)/.ready ## ruff, black, clang-format and tools/style.py over what i
 
 bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.
 
-bench-bindings: $(VENV)/.ready ## Time dispatch and generation.
+bench-bindings: $(VENV)/.ready ## Time dispatch, conditions of ops, and generation.
 	$(BIN)/python benchmarks/dispatch.py
+	$(BIN)/python benchmarks/conditions.py
 	$(BIN)/python benchmarks/generation.py
 
 # Peers of the embeddings, which nothing else needs; torchrec without the FBGEMM for CUDA.

@@ -136,7 +136,7 @@ def raw(row: Row) -> None:
     if "call" in row:
         eval(row.get("raw", row["call"]), {**_names(), "r": tf.raw_ops})
         return
-    found = _changed(row, _example)
+    found = _changed(row, run_example)
     assert found is not None, row
     _, arguments, spelled, new = found
     cls = opwright.op_class(row["op"])
@@ -204,7 +204,7 @@ def bent_in_graph(row: Row) -> dict[str, Any]:
     if "call" in row:
         return skipped
     name, argument = row["op"], row["argument"]
-    found = _changed(row, _example)
+    found = _changed(row, run_example)
     info = opwright.op_class(name).op_def
     inputs = {arg.name: arg for arg in info.inputs}
     if found is None or argument not in inputs or inputs[argument].is_list:
@@ -249,7 +249,7 @@ def _changed(
     return function, arguments, spelled, new
 
 
-def _example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
+def run_example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
     """Runs the example of an op.
 
     Returns:
@@ -271,7 +271,7 @@ def _example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
     return getattr(module, function), names, calls
 
 
-_example_once = cache(_example)
+_example_once = cache(run_example)
 
 
 def _recorder(function: Any, calls: list[Arguments]) -> Any:
