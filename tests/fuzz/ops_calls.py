@@ -6,6 +6,7 @@ An argument is a `TensorValue`, an `Opaque` value, a list of these, or an attr's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -207,8 +208,12 @@ def make(info: OpInfo, side: str, entry: str, mode: str, given: Arguments) -> No
     inputs = {name: value for name, value in given.items() if name in names}
     rest = {name: value for name, value in given.items() if name not in names}
 
+    # Without it, a graph checks no value that is known only when it runs.
+    checks = opwright.checked if side == "opwright" and inputs else nullcontext
+
     def traced(**inputs: Any) -> list[Any]:
-        called: Called = call(info.name, {**inputs, **rest})
+        with checks():
+            called: Called = call(info.name, {**inputs, **rest})
         return called.outputs
 
     tf.function(traced, autograph=False)(**inputs)

@@ -11,13 +11,15 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright import OpInputError, Scope, checked, load_checked
+from opwright import OpInputError, Scope, TFloat32, checked, load_checked
 from opwright.array import fill
 from opwright.io import parse_example
 from opwright.math import add_v2
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
 from opwright.tensor_list import tensor_list_length, tensor_list_reserve
+from opwright.train import resource_apply_keras_momentum
+from opwright.variables import resource_gather
 from opwright.xla import xla_conv_v2
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 
@@ -25,6 +27,9 @@ IMAGE = np.ones((1, 4, 4, 1), np.float32)
 FILTER = np.ones((2, 2, 1, 1), np.float32)
 MATRIX = np.ones((3, 1), np.float32)
 STEPS = [1, 1, 1, 1]
+INDICES = np.zeros([2, 1], np.int32)
+#: A handle does not keep its variable.
+KEPT: list[tf.Variable] = []
 SPECTRUM = np.complex64([1, 2, 3])
 MUST = r"Conv2D: rank\(input\) == 4 must hold.*input has the shape.*\[3 1\]"
 
@@ -56,6 +61,37 @@ def test_checked_function_refuses_size_when_it_runs() -> None:
     assert call(tf.constant([2, 3])).shape == (2, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, contents"):
         call(tf.constant([2**20, 2**20]))
+
+
+def moved(values: Any) -> tf.Tensor:
+    """A handle that does not say what its variable has."""
+    variable = tf.Variable(values)
+    KEPT.append(variable)
+    return tf.reshape(variable.handle, [1])
+
+
+def test_checked_function_refuses_dtype_of_variable_when_it_runs() -> None:
+    def applied(var: tf.Tensor, accum: tf.Tensor) -> None:
+        resource_apply_keras_momentum(var, accum, 0.1, [1.0, -2.0], tf.constant(0.5))
+
+    call = traced(applied, tf.resource, tf.resource)
+    var, accum = tf.Variable([1.0, 1.0]), moved([0.0, 0.0])
+    call(tf.reshape(var.handle, [1]), accum)
+    np.testing.assert_allclose(var.numpy(), [0.9, 1.2], rtol=1e-6)
+    with pytest.raises(tf.errors.OpError, match="Expected float got complex64"):
+        call(moved(np.zeros(2, np.complex64)), accum)
+    with pytest.raises(tf.errors.OpError, match="Expected float got double"):
+        call(var.handle, moved(np.zeros(2)))
+    np.testing.assert_allclose(var.numpy(), [0.9, 1.2], rtol=1e-6)
+
+
+def test_checked_function_refuses_shape_of_variable_when_it_runs() -> None:
+    call = traced(
+        lambda x: resource_gather(x, INDICES, batch_dims=1, dtype=TFloat32), tf.resource
+    )
+    assert call(moved(np.ones([2, 3], "f"))).shape == (2, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"held\(resource\)"):
+        call(moved(np.ones([1, 3], "f")))
 
 
 def test_checked_function_takes_convolution_without_dilations() -> None:

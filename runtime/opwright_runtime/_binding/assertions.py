@@ -35,6 +35,10 @@ class _UnknownError(Exception):
     """A part of a condition that has no form in a graph."""
 
 
+#: An op whose conditions are on an accumulator, which no op of a graph can read.
+_OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
+
+
 @dataclass(frozen=True)
 class Checker:
     """A function that asserts the conditions of a call.
@@ -93,7 +97,7 @@ def checker(
     dtypes = {
         arg.name: one
         for arg, one in zip(info.inputs, specs, strict=True)
-        if arg.is_list or not (arg.is_ref or one.dtype in (tf.resource, tf.variant))
+        if arg.is_list or not (arg.is_ref or one.dtype == tf.variant)
     }
     used = {name for part in conditions for name in inputs_in(part, dtypes)}
     signature: list[tf.TensorSpec] = []
@@ -103,6 +107,8 @@ def checker(
     known = requirements.facts(info, specs, attrs)
     lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
     added: list[tf.Operation] = []
+    # Operations that fail if a variable has another dtype.
+    reads = None if info.name in _OF_ACCUMULATORS else added
 
     def check(*flat: Any) -> Any:
         rest = list(flat)
@@ -114,7 +120,7 @@ def checker(
                 given[arg.name] = taken if arg.is_list else taken[0]
         for part in conditions:
             for index in _positions(part, given, lists):
-                found = _Graph(given, lists, known, index).condition(part)
+                found = _Graph(given, lists, known, index, reads).condition(part)
                 if found is not None and (_is_tensor(found) or not found):
                     added.append(_assert(info, part, given, found))
         with tf.control_dependencies(added):
@@ -162,12 +168,15 @@ class _Graph:
         lists: the names of list inputs.
         known: the attrs, as conditions use them.
         index: the position in lists of tensors.
+        reads: takes the operations that read a variable to find its dtype; None if
+            handles are not those of variables.
     """
 
     given: Mapping[str, Any]
     lists: frozenset[str]
     known: Mapping[str, object]
     index: int | None
+    reads: list[tf.Operation] | None
 
     def condition(self, node: ast.expr) -> Any:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
@@ -271,8 +280,13 @@ class _Graph:
     def called(self, node: ast.Call) -> Any:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        if name in (HOLDS, TABLE, "held", "pairs", "single"):
+        if name in (TABLE, "pairs", "single"):
             raise _UnknownError
+        if name == HOLDS:
+            return self.holds(self.tensor(node.args[0]), self.value(node.args[1]))
+        if name == "held":
+            handle = self.tensor(node.args[0])
+            return tf.raw_ops.VariableShape(input=handle, out_type=tf.int64)
         if name == MEMORY:
             return self.memory(node)
         if name in JOINT:
@@ -292,6 +306,13 @@ class _Graph:
         if name in _OF_ROWS:
             return _OF_ROWS[name](*found)
         raise _UnknownError
+
+    def holds(self, handle: Any, dtype: str) -> bool:
+        if self.reads is None:
+            raise _UnknownError
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        self.reads.append(read.op)
+        return True
 
     def tensor(self, node: ast.expr) -> Any:
         named, at = input_named(node)
