@@ -73,7 +73,7 @@ class Enter(TensorOp[T]):
     """
 
     OP_NAME = "Enter"
-    REQUIRES = ("parallel_iterations < 2**24",)
+    REQUIRES = ("0 <= parallel_iterations < 2**24",)
     SHAPES = {
         "data": "(*x,)",
         "output": "(*x,)",
@@ -155,7 +155,7 @@ class Enter(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `parallel_iterations < 2**24`.
+                `0 <= parallel_iterations < 2**24`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -204,7 +204,7 @@ MERGE = Enter.Options.merge
 def _holds(parallel_iterations: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return parallel_iterations < 16777216
+        return 0 <= parallel_iterations < 16777216
     except Exception:
         return False
 
@@ -247,7 +247,7 @@ def enter(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `parallel_iterations < 2**24`.
+            `0 <= parallel_iterations < 2**24`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:

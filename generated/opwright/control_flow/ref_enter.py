@@ -70,7 +70,7 @@ class RefEnter(TensorOp[T]):
     """
 
     OP_NAME = "RefEnter"
-    REQUIRES = ("parallel_iterations < 2**24",)
+    REQUIRES = ("0 <= parallel_iterations < 2**24",)
     SHAPES = {
         "data": "(*x,)",
         "output": "(*x,)",
@@ -148,7 +148,7 @@ class RefEnter(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `parallel_iterations < 2**24`.
+                `0 <= parallel_iterations < 2**24`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -199,7 +199,7 @@ MERGE = RefEnter.Options.merge
 def _holds(parallel_iterations: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return parallel_iterations < 16777216
+        return 0 <= parallel_iterations < 16777216
     except Exception:
         return False
 
@@ -237,7 +237,7 @@ def ref_enter(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `parallel_iterations < 2**24`.
+            `0 <= parallel_iterations < 2**24`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
