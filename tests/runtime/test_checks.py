@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright import OpInputError, Scope, TFloat32, checked, load_checked
+from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load_checked
 from opwright.array import fill
 from opwright.io import parse_example
 from opwright.math import add_v2
@@ -92,6 +92,13 @@ def test_checked_function_refuses_shape_of_variable_when_it_runs() -> None:
     assert call(moved(np.ones([2, 3], "f"))).shape == (2, 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"held\(resource\)"):
         call(moved(np.ones([1, 3], "f")))
+
+
+def test_checked_function_refuses_known_size_when_it_is_built() -> None:
+    with pytest.raises(OpMemoryError, match=r"its result takes 4096\.0 GiB"):
+        traced(lambda: fill([2**20, 2**20], 1.0))
+    with tf.Graph().as_default():
+        assert fill([2**20, 2**20], 1.0).shape == (2**20, 2**20)
 
 
 def test_checked_function_takes_convolution_without_dilations() -> None:

@@ -163,13 +163,18 @@ def _run(
 
 
 def _check(
-    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], *, eager: bool
+    info: OpInfo,
+    tensors: Sequence[Any],
+    attrs: Mapping[str, Any],
+    *,
+    eager: bool,
+    checked: bool = False,
 ) -> None:
     """Refuses arguments that can end the process."""
     # It is imported here because few calls need it.
     from opwright_runtime._binding import requirements
 
-    requirements.check(info, tensors, attrs, eager=eager)
+    requirements.check(info, tensors, attrs, eager=eager, checked=checked)
 
 
 def _run_fast(
@@ -308,7 +313,7 @@ def _create_within(
         name = stack.enter_context(graph.name_scope(name))
         tensors = convert.tensors(info, inputs, eager=False)
         if info.requires:
-            _check(info, tensors, attrs, eager=False)
+            _check(info, tensors, attrs, eager=False, checked=checked)
         if checked:
             # It is imported here because few programs need it.
             from opwright_runtime._binding import assertions

@@ -54,7 +54,12 @@ _JOINT: dict[str, Callable[..., object]] = {
 
 
 def check(
-    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], *, eager: bool
+    info: OpInfo,
+    tensors: Sequence[Any],
+    attrs: Mapping[str, Any],
+    *,
+    eager: bool,
+    checked: bool = False,
 ) -> None:
     """Checks a call whose inputs are converted.
 
@@ -63,11 +68,13 @@ def check(
         tensors: its inputs by argument; a list input is a list of tensors.
         attrs: its attrs by name, without those that follow from inputs.
         eager: whether the op runs at once. In a graph, what is unknown passes.
+        checked: whether the graph checks its ops. This machine's memory limits results
+            in eager calls and in such graphs: another graph may run elsewhere.
 
     Raises:
         OpError: a condition does not hold.
     """
-    condition = _condition(info, tensors, attrs, eager)
+    condition = _condition(info, tensors, attrs, eager or checked)
     for text in info.requires:
         for part in conjuncts(parsed(text)):
             for index in condition.positions(part):
@@ -81,7 +88,7 @@ def check(
 
 
 def _condition(
-    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], eager: bool
+    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], has_limit: bool
 ) -> Condition:
     given = {arg.name: one for arg, one in zip(info.inputs, tensors, strict=True)}
     lists = {arg.name: arg.is_list for arg in info.inputs}
@@ -97,8 +104,7 @@ def _condition(
         return _property(name, value if index is None else value[index], more)
 
     def shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
-        # A graph may run on another machine.
-        return _shortage(dtype, sizes) if eager else None
+        return _shortage(dtype, sizes) if has_limit else None
 
     known = Facts(facts(info, tensors, attrs))
     return Condition(known, None, lengths, property_of, shortage)
