@@ -22,6 +22,7 @@ def message(folder: Path) -> Any:
     return found
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("attr", "value"),
     [("rnn_mode", b"transformer"), ("direction", b""), ("input_mode", b"\\xff")],

@@ -57,7 +57,7 @@ def test_failures_at_random_places(case: str) -> None:
     assert "steps counted" in ran.stdout
 
 
-@pytest.mark.rotating(part=6)
+@pytest.mark.rotating(part=3)
 def test_failed_steps_memory_stays_level() -> None:
     ran = run_program(
         "embedding.support.failing_steps", "long", "--failures", "10000", "--pipelined"

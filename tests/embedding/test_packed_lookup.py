@@ -52,6 +52,7 @@ def order() -> list[Floats]:
     return [by_name[names[one.table_id]] for one in config.feature_descriptor]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("split", [False, True], ids=["single", "bags"])

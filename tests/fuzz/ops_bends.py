@@ -148,8 +148,8 @@ def draw(
     drawing = random.Random(f"{seed} {info.name} {number}")
     at = drawing.randrange(len(bases))
     base = bases[at]
-    # To trace a function takes as long as ten calls.
-    mode = drawing.choices(MODES, (88, 6, 6))[0]
+    # To trace a function with its checks takes as long as fifty calls.
+    mode = drawing.choices(MODES, (96, 2, 2))[0]
     if mode not in base.modes:
         mode = base.modes[0]
     entry = drawing.choice(("function", "class"))

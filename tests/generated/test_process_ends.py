@@ -62,7 +62,7 @@ def test_table_of_process_ends_has_only_calls_that_end_it() -> None:
     assert not kept, kept
 
 
-@pytest.mark.partial
+@pytest.mark.process_ends
 def test_calls_of_the_table_end_the_process_of_tensorflow() -> None:
     """Of those that a signal ends; the others take long, or much memory."""
     slow = {row["op"] for row in ending_calls.rows() if row["tensorflow"][:3] != "SIG"}

@@ -89,6 +89,7 @@ def test_build_compiles_sources_of_the_recipe_and_loads_them(
     assert files(tmp_path / "data") == ["libopwright.json", "libopwright.so"]
 
 
+@pytest.mark.rotating
 def test_build_of_library_that_does_not_load_is_refused(
     sources: Path, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ sys.exit(cli.main(["build-native", "--force"]))
 """
 
 
+@pytest.mark.rotating
 def test_build_native_interrupted_after_progress_ends_compilers_and_leaves_nothing(
     sources: Path, tmp_path: Path
 ) -> None:

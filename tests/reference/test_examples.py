@@ -15,8 +15,10 @@ from reference.support.judge import ran
 from support.grouped import check_each, every_opdef_by_group
 from support.opdefs import every_op
 from support.places import ROOT
+from support.tiers import part_of
 
 
+@pytest.mark.partial
 @every_opdef_by_group()
 def test_example_prints_its_output(names: list[str]) -> None:
     def check(name: str) -> None:
@@ -25,7 +27,7 @@ def test_example_prints_its_output(names: list[str]) -> None:
         assert [*outcome.failures, *outcome.wrong] == []
         assert outcome.tried or examples.is_gone(op), f"the example calls no {name}"
 
-    check_each(filter(runs, names), check)
+    check_each(filter(runs, part_of(names)), check)
 
 
 def runs(name: str) -> bool:

@@ -349,6 +349,7 @@ def test_cli_search_in_a_pipe_prints_whole_rows() -> None:
     assert max(map(len, done.stdout.splitlines())) > 60
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "command", ["opwright search softmax", "opwright_codegen diff 2.20 2.21"]
 )

@@ -104,6 +104,7 @@ def test_dropout_rates_0_and_1_keep_and_drop_all(masks: Masks) -> None:
         assert (dx == value).all()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", [tf.half, tf.bfloat16, tf.float64])
 def test_dropout_backward_has_forward_masks_in_every_dtype(
     masks: Masks, dtype: tf.DType

@@ -163,6 +163,7 @@ def test_concrete_function_for_tflite_keeps_the_kernels_and_is_refused() -> None
 
 
 @pytest.mark.rotating
+@pytest.mark.rotating
 @pytest.mark.parametrize("way", ["layers of Keras", "use_cudnn"])
 def test_saved_model_converts_after_the_remedy(way: str, tmp_path: Path) -> None:
     """Converters of a SavedModel meet our nodes; rnn_keras.md has remedies."""

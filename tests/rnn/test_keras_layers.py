@@ -225,6 +225,7 @@ LACKING = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("kind", "arguments"), [(kind, one) for kind in KINDS for one in LACKING[kind]]
 )
@@ -318,6 +319,7 @@ def test_keras_layers_dropout_matches_keras(kind: str) -> None:
     assert np.abs(run(same[0]) - run(same[1])).max() > 1e-3
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_keras_layers_small_floats_match_keras(kind: str, policy: str) -> None:

@@ -63,6 +63,7 @@ def test_cudnn_rnn_random_case_matches_reference(
     draw()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_cudnn_rnn_work_in_chunks_matches_reference(

@@ -154,6 +154,7 @@ def test_cudnn_rnn_canonical_to_params_restores_tensorflow_1_checkpoint() -> Non
 
 
 @pytest.mark.rotating
+@pytest.mark.rotating
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)

@@ -307,7 +307,7 @@ class _Graph:
             return _OF_ROWS[name](*found)
         raise _UnknownError
 
-    def holds(self, handle: Any, dtype: str) -> bool:
+    def holds(self, handle: tf.Tensor, dtype: str) -> bool:
         if self.reads is None:
             raise _UnknownError
         read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
