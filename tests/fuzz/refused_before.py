@@ -1,0 +1,36 @@
+"""Calls that TensorFlow takes, and opwright refuses because the results are garbage."""
+
+from __future__ import annotations
+
+#: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
+#: what TensorFlow does with them.
+REFUSED_BEFORE = {
+    **dict.fromkeys(
+        ("BlockLSTMGrad", "BlockLSTMGradV2"),
+        "reads past the end of smaller inputs, and writes past its buffers for larger "
+        "ones",
+    ),
+    "Conv": "takes a filter of another rank where the result is empty, or ends",
+    "FractionalAvgPoolGrad": "writes past the end of a smaller image",
+    "FractionalMaxPoolGrad": "reads before the image, or writes past its own buffers",
+    **dict.fromkeys(
+        (
+            "QuantizedMatMulWithBias",
+            "QuantizedMatMulWithBiasAndRelu",
+            "QuantizedMatMulWithBiasAndReluAndRequantize",
+        ),
+        "has a kernel without oneDNN that reads nothing and computes nothing",
+    ),
+    **dict.fromkeys(
+        ("LSTMBlockCell", "LSTMBlockCellGrad"),
+        "reads past the end of shorter peephole weights, and takes those of another "
+        "unit from longer ones",
+    ),
+    "RaggedGather": "gives values for splits where both have one dtype, or ends",
+    "RaggedTensorToTensor": "reads past values that end before the last split",
+    "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
+    "RebatchDatasetV2": "makes a data set that ends the process when it is read",
+    "RequantizePerChannel": "reads past the end of fewer ranges than channels",
+    "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
+    "Unbatch": "reads three numbers for each row of an index that is no matrix",
+}
