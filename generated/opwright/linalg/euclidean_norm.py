@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +92,9 @@ class EuclideanNorm(TensorOp[T]):
     """
 
     OP_NAME = "EuclideanNorm"
+    REQUIRES = (
+        "elements(input) > 0 or memory(T, remove(shape(input), contents(reduction_indices)))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -164,7 +173,8 @@ class EuclideanNorm(TensorOp[T]):
                 each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory(T, remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> euclidean_norm([[3.0, 4.0], [5.0, 12.0]], [1]).numpy()
@@ -185,6 +195,7 @@ class EuclideanNorm(TensorOp[T]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -208,6 +219,17 @@ class EuclideanNorm(TensorOp[T]):
 
 DEFAULTS = EuclideanNorm.Options()
 MERGE = EuclideanNorm.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            some_dtype_of(input),
+            removed(sizes_of(input), contents_of(reduction_indices)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -251,7 +273,8 @@ def euclidean_norm(
             position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory(T, remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> euclidean_norm([[3.0, 4.0], [5.0, 12.0]], [1]).numpy()
@@ -271,6 +294,7 @@ def euclidean_norm(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

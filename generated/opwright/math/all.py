@@ -16,13 +16,18 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +78,9 @@ class All(TensorOp[TBool]):
     """
 
     OP_NAME = "All"
+    REQUIRES = (
+        'elements(input) > 0 or memory("bool", remove(shape(input), contents(reduction_indices)))',
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -148,7 +156,8 @@ class All(TensorOp[TBool]):
                 no False along these axes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory("bool", remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> passed = np.array([[True, True], [True, False]])
@@ -171,6 +180,7 @@ class All(TensorOp[TBool]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -194,6 +204,16 @@ class All(TensorOp[TBool]):
 
 DEFAULTS = All.Options()
 MERGE = All.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            "bool", removed(sizes_of(input), contents_of(reduction_indices))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -235,7 +255,8 @@ def all(
             False along these axes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory("bool", remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> passed = np.array([[True, True], [True, False]])
@@ -257,6 +278,7 @@ def all(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +97,9 @@ class Mean(TensorOp[T]):
     """
 
     OP_NAME = "Mean"
+    REQUIRES = (
+        "elements(input) > 0 or memory(T, remove(shape(input), contents(reduction_indices)))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -170,7 +179,8 @@ class Mean(TensorOp[T]):
                 each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory(T, remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> scores = np.array([[1.0, 2.0, 6.0], [4.0, 5.0, 6.0]])
@@ -194,6 +204,7 @@ class Mean(TensorOp[T]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -217,6 +228,17 @@ class Mean(TensorOp[T]):
 
 DEFAULTS = Mean.Options()
 MERGE = Mean.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            some_dtype_of(input),
+            removed(sizes_of(input), contents_of(reduction_indices)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -262,7 +284,8 @@ def mean(
             position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory(T, remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> scores = np.array([[1.0, 2.0, 6.0], [4.0, 5.0, 6.0]])
@@ -285,6 +308,7 @@ def mean(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +94,9 @@ class Min(TensorOp[T]):
     """
 
     OP_NAME = "Min"
+    REQUIRES = (
+        "elements(input) > 0 or memory(T, remove(shape(input), contents(reduction_indices)))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -166,7 +175,8 @@ class Min(TensorOp[T]):
                 elements, one for each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory(T, remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> prices = np.array([[3.5, 2.0], [1.0, 4.0]])
@@ -188,6 +198,7 @@ class Min(TensorOp[T]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -211,6 +222,17 @@ class Min(TensorOp[T]):
 
 DEFAULTS = Min.Options()
 MERGE = Min.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            some_dtype_of(input),
+            removed(sizes_of(input), contents_of(reduction_indices)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -254,7 +276,8 @@ def min(
             one for each position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory(T, remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> prices = np.array([[3.5, 2.0], [1.0, 4.0]])
@@ -275,6 +298,7 @@ def min(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +95,9 @@ class Prod(TensorOp[T]):
     """
 
     OP_NAME = "Prod"
+    REQUIRES = (
+        "elements(input) > 0 or memory(T, remove(shape(input), contents(reduction_indices)))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -167,7 +176,8 @@ class Prod(TensorOp[T]):
                 for each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory(T, remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> shape = np.array([4, 3, 2])
@@ -191,6 +201,7 @@ class Prod(TensorOp[T]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -214,6 +225,17 @@ class Prod(TensorOp[T]):
 
 DEFAULTS = Prod.Options()
 MERGE = Prod.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            some_dtype_of(input),
+            removed(sizes_of(input), contents_of(reduction_indices)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -257,7 +279,8 @@ def prod(
             each position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory(T, remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> shape = np.array([4, 3, 2])
@@ -280,6 +303,7 @@ def prod(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

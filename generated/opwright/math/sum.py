@@ -15,13 +15,19 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    removed,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -92,6 +98,9 @@ class Sum(TensorOp[T]):
     """
 
     OP_NAME = "Sum"
+    REQUIRES = (
+        "elements(input) > 0 or memory(T, remove(shape(input), contents(reduction_indices)))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "reduction_indices": "either((), (axes,))",
@@ -171,7 +180,8 @@ class Sum(TensorOp[T]):
                 each position along the axes that are left.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                memory(T, remove(shape(input), contents(reduction_indices)))`.
 
         Example:
             >>> scores = np.array([[1, 2, 3], [4, 5, 6]])
@@ -196,6 +206,7 @@ class Sum(TensorOp[T]):
                     and -2147483648 <= reduction_indices <= 2147483647
                     or fits(TInt32, reduction_indices)
                 )
+                and _holds(input, reduction_indices)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -219,6 +230,17 @@ class Sum(TensorOp[T]):
 
 DEFAULTS = Sum.Options()
 MERGE = Sum.Options.merge
+
+
+def _holds(input: object, reduction_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or has_room(
+            some_dtype_of(input),
+            removed(sizes_of(input), contents_of(reduction_indices)),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -264,7 +286,8 @@ def sum(
             position along the axes that are left.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            memory(T, remove(shape(input), contents(reduction_indices)))`.
 
     Example:
         >>> scores = np.array([[1, 2, 3], [4, 5, 6]])
@@ -288,6 +311,7 @@ def sum(
                 and -2147483648 <= reduction_indices <= 2147483647
                 or fits(TInt32, reduction_indices)
             )
+            and _holds(input, reduction_indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -103,7 +103,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     OP_NAME = "QuantizedInstanceNorm"
     REQUIRES = (
         "rank(x) == 4",
-        "elements(x) > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31",
+        "elements(x) > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) < 2**31",
         "elements(x_min, x_max) == 1",
     )
     SHAPES = {
@@ -239,8 +239,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(x) == 4`,
-                `elements(x) > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31`,
-                `elements(x_min, x_max) == 1`.
+                `elements(x) > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) <
+                2**31`, `elements(x_min, x_max) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)
@@ -301,7 +301,10 @@ def _holds(x: object, x_min: object, x_max: object) -> bool:
             rank_of(x) == 4
             and (
                 elements_of(x) > 0
-                or (sizes_of(x)[0] == 0 and most_of(sizes_of(x)) < 2147483648)
+                or (
+                    sizes_of(x)[0] == 0 < sizes_of(x)[3]
+                    and most_of(sizes_of(x)) < 2147483648
+                )
             )
             and elements_of(x_min) == 1
             and elements_of(x_max) == 1
@@ -362,7 +365,7 @@ def quantized_instance_norm(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(x) == 4`, `elements(x)
-            > 0 or shape(x)[0] == 0 and most(shape(x)) < 2**31`,
+            > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) < 2**31`,
             `elements(x_min, x_max) == 1`.
 
     Example:
