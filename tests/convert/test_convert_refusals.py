@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from convert.support.models import CONVERSIONS, barred, ops_of
 from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
-from opwright_runtime.convert import signatures
+from opwright_runtime.convert import onnx_rnn, signatures
 from support.places import environment
 
 X = np.random.default_rng(0).standard_normal((5, 2, 2)).astype("float32")
@@ -93,8 +93,35 @@ def test_convert_dropout_off_runs_as_inference(convert: Any, tmp_path: Path) -> 
 
 def test_to_plain_a_reserve_that_is_returned_is_refused(tmp_path: Path) -> None:
     model = function(lambda x: rnn(x)[3])
-    with pytest.raises(ConvertError, match=r"reserve.*save the model for inference"):
+    with pytest.raises(
+        ConvertError, match=r"\(CudnnRNNV3\): .* reserve; save the model for inference"
+    ) as raised:
         to_plain(model, tmp_path / "target")
+    assert raised.value.op == "CudnnRNNV3" and "CudnnRNNV3" in raised.value.node
+    assert not [*tmp_path.iterdir()]
+
+
+def test_to_plain_a_reserve_that_another_op_reads_is_refused(tmp_path: Path) -> None:
+    model = function(lambda x: rnn(x)[3] + 1)
+    with pytest.raises(
+        ConvertError, match=r"\(CudnnRNNV3\): node '.+' \(AddV2\) reads its reserve"
+    ) as raised:
+        to_plain(model, tmp_path / "target")
+    assert raised.value.op == "CudnnRNNV3" and "CudnnRNNV3" in raised.value.node
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.convert
+def test_to_onnx_a_node_that_the_handler_does_not_convert_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_rnn, "_ORDER", {})
+    model = function(lambda x: rnn(x)[0])
+    with pytest.raises(
+        ConvertError, match=r"\(CudnnRNNV3\): it has no form in ONNX: .*; report this"
+    ) as raised:
+        to_onnx(model, tmp_path / "model.onnx")
+    assert raised.value.op == "CudnnRNNV3" and "CudnnRNNV3" in raised.value.node
     assert not [*tmp_path.iterdir()]
 
 

@@ -55,6 +55,20 @@ def test_draw_for_a_model_that_refuses_fractions_makes_floats_0_and_1() -> None:
     assert (first["x"] % 1).all()
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "of_format", "allowed"),
+    [
+        (["float32", "float64"], 2e-6, 2e-6),
+        (["float16"], 2e-6, 2e-2),
+        (["bfloat16"], 5e-2, 5e-2),
+    ],
+)
+def test_tolerance_is_the_larger_one_of_dtypes_and_format(
+    dtypes: list[str], of_format: float, allowed: float
+) -> None:
+    assert numbers.tolerance(dtypes, of_format) == allowed
+
+
 def test_reach_of_a_signature_leaves_gradients_out() -> None:
     model = graph_with_a_gradient()
     one = {"waits", "first", "call", "serve/inner"}

@@ -146,8 +146,24 @@ def test_to_tflite_int8_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_to_tflite_fused_without_a_batch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConvertError, match="batch is not fixed: pass batch="):
+    with pytest.raises(ConvertError, match=r"not fixed; pass batch= .* or fused="):
         to_tflite(text_model(), tmp_path / "model.tflite", fused=True)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_to_tflite_fused_whose_cell_state_is_read_is_refused(tmp_path: Path) -> None:
+    states = tf.TensorSpec([1, 2, 4], name="h")
+
+    @tf.function(input_signature=[tf.TensorSpec([5, 2, 3], name="x"), states])
+    def serve(x: Any, h: Any) -> Any:
+        params = tf.linspace(-1.0, 1.0, 144)
+        return tf.raw_ops.CudnnRNN(input=x, input_h=h, input_c=h, params=params)[2]
+
+    with pytest.raises(
+        ConvertError, match=r"cell state is read, .* does not give; pass fused='auto'"
+    ) as raised:
+        to_tflite(serve, tmp_path / "model.tflite", fused=True)
+    assert raised.value.op == "CudnnRNN" and "CudnnRNN" in raised.value.node
     assert not [*tmp_path.iterdir()]
 
 

@@ -9,6 +9,7 @@ The operator therefore gets copies. Each is a sum that the converter cannot remo
 from __future__ import annotations
 
 import uuid
+from typing import Final
 
 import tensorflow as tf
 
@@ -16,6 +17,8 @@ from opwright_runtime.convert.layers import Layers
 from opwright_runtime.rnn.packed import Sizes
 from opwright_runtime.rnn.plain_cells import Tensor, Weights, input_products, step_of
 from opwright_runtime.rnn.plain_loops import list_loop
+
+NO_BATCH: Final = "the batch is not fixed"
 
 
 def refusal_of(layers: Layers, batch: int | None, reads_c: bool) -> str | None:
@@ -25,7 +28,7 @@ def refusal_of(layers: Layers, batch: int | None, reads_c: bool) -> str | None:
     if layers.sizes.num_proj:
         return "the fused operator is not used with a projection"
     if batch is None:
-        return "the batch is not fixed: pass batch= (--batch)"
+        return NO_BATCH
     if reads_c:
         return "its final cell state is read, which the fused operator does not give"
     return None

@@ -195,7 +195,9 @@ class Shapes:
                 copy, [None if s is None else tf.TensorShape(s) for s in shapes]
             )
         except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-            raise ConvertError(f"function {body.name!r} is damaged: {error}") from error
+            raise ConvertError(
+                f"function {body.name!r} is damaged: {error}; save the model again"
+            ) from error
         return flat
 
     def _propose(self, name: str, node: NodeDef, operation: Any) -> None:
@@ -276,7 +278,9 @@ def _import(graph: GraphDef, name: str = "") -> None:
                 f"op {missing[1]} is not registered here; import the package or load "
                 "the library that has it"
             ) from error
-        raise ConvertError(f"TensorFlow refuses the graph: {error}") from error
+        raise ConvertError(
+            f"TensorFlow refuses the graph: {error}; save the model again"
+        ) from error
 
 
 def require_ops(graph: GraphDef) -> None:

@@ -26,6 +26,8 @@ _LAYOUTS: tuple[Callable[[int, tuple[int, int, int]], tuple[int, ...]], ...] = (
     lambda rank, sizes: (sizes[0],),
 )
 _INTEGERS = 2
+# The tolerance for numbers of 16 bits.
+_NARROW = 2e-2
 
 
 def draw(
@@ -129,7 +131,7 @@ def tolerance(dtypes: Iterable[str], of_format: float) -> float:
     Numbers of 16 bits are rounded at other places than in the source.
     """
     narrow = not {"float16", "bfloat16"}.isdisjoint(dtypes)
-    return 2e-2 if narrow else of_format
+    return max(of_format, _NARROW) if narrow else of_format
 
 
 def compare(

@@ -24,7 +24,7 @@ from opwright_runtime.convert import (
 )
 from opwright_runtime.convert.assignments import without_assignments
 from opwright_runtime.convert.calls import Request, calls_for
-from opwright_runtime.convert.errors import ConvertError
+from opwright_runtime.convert.errors import ConvertError, refusal
 from opwright_runtime.convert.flat_graphs import label
 from opwright_runtime.convert.layers import FORWARD, Layers
 from opwright_runtime.convert.numbers import Run, Values
@@ -40,6 +40,7 @@ TOLERANCE = 2e-6
 OPSETS = range(13, 19)
 """The opsets that tf2onnx writes, and that have the operators as they are used here."""
 
+_REMEDY = "report this with the model, or use to_plain"
 _OperatorSets: TypeAlias = Any
 
 
@@ -144,14 +145,16 @@ def _through_tf2onnx(
     names = {tensor: key for key, tensor in flat.inputs.items()}
     names |= {flat.outputs[key]: name for key, name in output_names(flat).items()}
     convert_node = handler({name: layers for name, (_, layers) in known.items()})
-    failures: list[Exception] = []
+    failures: list[tuple[ConvertError, Exception]] = []
 
-    def noted(*given: Any) -> None:
+    def noted(graph: Any, node: Any, name: str, args: Any) -> None:
         # tf2onnx logs what a handler raises, and goes on.
         try:
-            convert_node(*given)
+            convert_node(graph, node, name, args)
         except Exception as error:
-            failures.append(error)
+            place, layers = known[name.rpartition("/")[2]]
+            why = f"it has no form in ONNX: {error}"
+            failures.append((refusal(layers.op, place, why, _REMEDY), error))
             raise
 
     with _quiet():
@@ -168,11 +171,12 @@ def _through_tf2onnx(
         except Exception as error:
             # tf2onnx raises errors of any class.
             text = " ".join(str(error).split())[:600]
-            raise ConvertError(f"tf2onnx refuses the model: {text}") from error
+            said = f"tf2onnx refuses the model: {text}; {_REMEDY}"
+            failures.append((ConvertError(said), error))
     if failures:
-        raise ConvertError(
-            f"a recurrent node has no form in ONNX: {failures[0]}"
-        ) from failures[0]
+        # The others come of the first one.
+        failure, cause = failures[0]
+        raise failure from cause
     return made
 
 
@@ -207,7 +211,7 @@ def _checked_bytes(model: Any) -> bytes:
         onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     except Exception as error:
         text = " ".join(str(error).split())[:600]
-        raise ConvertError(f"ONNX refuses the result: {text}") from error
+        raise ConvertError(f"ONNX refuses the result: {text}; {_REMEDY}") from error
     return data
 
 
@@ -240,7 +244,9 @@ def _session(data: bytes, flat: Flat) -> Run:
         )
     except Exception as error:
         text = " ".join(str(error).split())[:600]
-        raise ConvertError(f"onnxruntime refuses the result: {text}") from error
+        raise ConvertError(
+            f"onnxruntime refuses the result: {text}; {_REMEDY}"
+        ) from error
     keys = {name: key for key, name in output_names(flat).items()}
     wanted = [one.name for one in session.get_outputs()]
     taken = {one.name for one in session.get_inputs()}

@@ -137,10 +137,12 @@ def _check_reserves(body: Body, wanted: Callable[[NodeDef], bool]) -> None:
 
     It is what one kernel hands to another one; other ops cannot read it.
     """
-    forward = {node.name for node in body.nodes if node.op in FORWARD and wanted(node)}
+    ops = {
+        node.name: node.op for node in body.nodes if node.op in FORWARD and wanted(node)
+    }
     reserves = {
         name
-        for node in forward
+        for node in ops
         for name in (
             f"{node}:3",
             f"{node}:4",
@@ -153,18 +155,18 @@ def _check_reserves(body: Body, wanted: Callable[[NodeDef], bool]) -> None:
         # TensorFlow's gradients make zeros like each output, and may leave them unread.
         unread = node.op == "ZerosLike" and node.name not in read
         if node.op not in BACKWARD and not unread and reserves & {*node.input}:
-            name, *_ = reserves & {*node.input}
+            name = graphs.node_of(min(reserves & {*node.input}))
             raise refusal(
-                "reserve_space",
-                body.place(graphs.node_of(name)),
+                ops[name],
+                body.place(name),
                 f"node {node.name!r} ({node.op}) reads its reserve",
                 "save the model for inference",
             )
     if body.function is not None and reserves & {*body.function.ret.values()}:
-        name, *_ = reserves & {*body.function.ret.values()}
+        name = graphs.node_of(min(reserves & {*body.function.ret.values()}))
         raise refusal(
-            "reserve_space",
-            body.place(graphs.node_of(name)),
+            ops[name],
+            body.place(name),
             "its function returns its reserve",
             "save the model for inference",
         )

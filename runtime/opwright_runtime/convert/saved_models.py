@@ -46,13 +46,15 @@ def read(folder: Path) -> SavedModel:
                 "experimental_image_format"
             )
         else:
-            raise ConvertError(f"{folder} has no {_GRAPH}")
+            raise ConvertError(f"{folder} has no {_GRAPH}; save the model again")
     except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
-        raise ConvertError(f"the graph of {folder} is damaged: {error}") from error
+        raise ConvertError(
+            f"the graph of {folder} is damaged: {error}; save the model again"
+        ) from error
     except OSError as error:
         raise ConvertError(f"{folder} cannot be read: {error}") from error
     if not message.meta_graphs:
-        raise ConvertError(f"{folder} has no graph")
+        raise ConvertError(f"{folder} has no graph; save the model again")
     return message
 
 

@@ -30,7 +30,8 @@ def load(folder: Path) -> Any:
         # A damaged model fails with errors of any class.
         text = " ".join(str(error).split())[:600]
         raise ConvertError(
-            f"TensorFlow does not load {folder}: {type(error).__name__}: {text}"
+            f"TensorFlow does not load {folder}: {type(error).__name__}: {text}; save "
+            "the model again, with this version of TensorFlow"
         ) from error
 
 
@@ -105,7 +106,10 @@ def flatten(
         frozen = flatten_function(traced, lower_control_flow=False)
     except (ValueError, TypeError, KeyError, RuntimeError, tf.errors.OpError) as error:
         text = " ".join(str(error).split())[:600]
-        raise ConvertError(f"the signature cannot be frozen: {text}") from error
+        raise ConvertError(
+            f"the signature cannot be frozen: {text}; save the model again, or use "
+            "to_plain"
+        ) from error
     graph = frozen.graph.as_graph_def()
     named = traced.structured_outputs
     outputs = {

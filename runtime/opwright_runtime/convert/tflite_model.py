@@ -27,7 +27,7 @@ from opwright_runtime.convert import (
 from opwright_runtime.convert.assignments import without_assignments
 from opwright_runtime.convert.calls import Request, calls_for
 from opwright_runtime.convert.errors import ConvertError, refusal
-from opwright_runtime.convert.fused import fused_cell, refusal_of
+from opwright_runtime.convert.fused import NO_BATCH, fused_cell, refusal_of
 from opwright_runtime.convert.layers import FORWARD, Shape
 from opwright_runtime.convert.numbers import Run, Values
 from opwright_runtime.convert.replacements import specs
@@ -191,9 +191,8 @@ class _Replacer:
         batch = signature[0].shape[1 if read.time_major else 0]
         why = refusal_of(read, batch, node.name in self._reads_c)
         if self._fused is True and why is not None and read.lstm:
-            raise refusal(
-                node.op, node.name, why, "or pass fused='auto' (--fused auto)"
-            )
+            fix = "pass batch= (--batch), or " if why == NO_BATCH else "pass "
+            raise refusal(node.op, node.name, why, f"{fix}fused='auto' (--fused auto)")
         fuse = self._fused is not False and why is None
         cell = fused_cell if fuse else LOOPS["update"]
         became = "UNIDIRECTIONAL_SEQUENCE_LSTM" if fuse else "a WHILE of builtin ops"
@@ -265,7 +264,10 @@ def _interpreter(data: bytes, flat: Flat) -> Run:
         interpreter = _interpreter_class()(model_content=data, num_threads=1)
         runner = interpreter.get_signature_runner(_SIGNATURE)
     except (RuntimeError, ValueError) as error:
-        raise ConvertError(f"LiteRT refuses the result: {error}") from error
+        raise ConvertError(
+            f"LiteRT refuses the result: {error}; report this with the model, or use "
+            "to_plain"
+        ) from error
     taken = {*runner.get_input_details()}
 
     def run(inputs: Values) -> Values:
