@@ -73,9 +73,9 @@ def make_sources(folder: Path) -> None:
         assert os.waitpid(pid, 0)[1] == 0, "the models cannot be made"
         return
     try:
-        from convert.support import models
+        from convert.support import drawn, models
 
-        models.Drawn(3).save(folder / "cell")
+        drawn.Drawn(48).save(folder / "cell")
         models.save_bodies(folder / "bodies")
         models.saved_on_a_gpu(folder / "words")
         models.write_frozen(folder / "frozen.pb")
@@ -107,7 +107,8 @@ def attempt(seed: int, sources: Path, folder: Path, kinds: list[str]) -> str:
     convert = CONVERSIONS[rng.choice(kinds)]
     outcome = "converted"
     try:
-        convert(source, target, check=rng.random() < 0.6, overwrite=True)
+        check = rng.random() < 0.6
+        convert(source, target, check=check, overwrite=True, **options(convert, rng))
     except ConvertError as error:
         outcome = f"refused {' '.join(str(error).split())}"
         assert str(error).strip(), "the error has no words"
@@ -125,6 +126,17 @@ def attempt(seed: int, sources: Path, folder: Path, kinds: list[str]) -> str:
     left = [one.name for one in temporary.iterdir()]
     assert not left, f"temporary files are left: {left}"
     return outcome
+
+
+def options(convert: Callable[..., Any], rng: random.Random) -> dict[str, Any]:
+    """The form of a TFLite file."""
+    if convert is not to_tflite or rng.random() < 0.5:
+        return {}
+    return {
+        "fused": rng.choice(["auto", True, False]),
+        "batch": rng.choice([None, 1, 2, 2]),
+        "quantize": rng.choice([None, "dynamic", "float16"]),
+    }
 
 
 def contents(work: Path, target: Path) -> set[tuple[str, bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,16 +14,6 @@ import pytest
 import tensorflow as tf
 
 from opwright.convert import to_onnx, to_plain, to_tflite
-from rnn.support.cases import (
-    MODES,
-    Case,
-    Values,
-    all_lengths,
-    draw_values,
-    expect,
-    sequence,
-    state,
-)
 
 #: Those to ONNX and TFLite need packages of their own.
 CONVERSIONS = [
@@ -32,153 +21,9 @@ CONVERSIONS = [
     pytest.param(to_onnx, marks=pytest.mark.convert),
     pytest.param(to_tflite, marks=pytest.mark.convert),
 ]
-#: What a model has its parameters from.
-PARAMS = ("variable", "constant", "made in the graph")
 
 Outputs = dict[str, Any]
 Run = Callable[[Outputs], Outputs]
-
-
-class Drawn:
-    """A call of a CudnnRNN op as a model, drawn from a seed.
-
-    Attributes:
-        case: what is computed.
-        version: of the op.
-        params: one of `PARAMS`.
-        masked: whether the lengths are the sums of a mask.
-    """
-
-    def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)
-        self.version = rng.choice([1, 2, 3, 3])
-        mode = MODES[seed % len(MODES)]
-        units, time, batch = rng.randint(1, 9), rng.randint(1, 6), rng.randint(1, 4)
-        input_mode = rng.choice(["linear_input", "skip_input", "auto_select"])
-        third = self.version == 3
-        lengths = tuple(rng.randint(0, time) for _ in range(batch))
-        projected = mode == "lstm" and third and rng.random() < 0.2
-        self.case = Case(
-            mode,
-            rng.choice([tf.float32] * 4 + [tf.float64, tf.half]),
-            rng.randint(1, 3),
-            units,
-            units if input_mode == "skip_input" else rng.randint(1, 9),
-            time,
-            batch,
-            rng.random() < 0.5,
-            input_mode,
-            rng.randint(1, units) if projected else 0,
-            not third or rng.random() < 0.5,
-            lengths if third else None,
-            seed,
-        )
-        self.params = rng.choice(PARAMS)
-        self.masked = third and rng.random() < 0.3
-        self.training = rng.random() < 0.5
-
-    def __str__(self) -> str:
-        return f"{self.case}, version {self.version}, params {self.params}"
-
-    def values(self) -> tuple[Outputs, Outputs]:
-        """The inputs in the model's layout, and what the reference gives."""
-        case = self.case
-        inputs, gradients = draw_values(case)
-        wanted = expect(case, inputs, gradients)
-        given = {
-            "x": sequence(case, inputs.input),
-            "h": state(case, inputs.input_h),
-            "n": tf.constant(all_lengths(case), tf.int32),
-        }
-        if self.masked:
-            given["n"] = tf.sequence_mask(given["n"], case.time)
-        found = {"y": wanted["output"], "last_h": wanted["output_h"]}
-        if case.mode == "lstm":
-            given["c"] = state(case, inputs.input_c)
-            found["last_c"] = wanted["output_c"]
-        return given, found
-
-    def time_major(self, outputs: Outputs) -> Outputs:
-        """Outputs of a model, as the reference has them."""
-        as_reference = {"y": sequence, "last_h": state, "last_c": state}
-        return {
-            name: as_reference[name](self.case, tf.constant(np.asarray(value)))
-            for name, value in outputs.items()
-        }
-
-    def module(self) -> Any:
-        """The model; its function is `serve`."""
-        inputs, _ = draw_values(self.case)
-        module: Any = tf.Module()
-        module.params = tf.Variable(inputs.params)
-        module.serve = tf.function(
-            self._function(module, inputs),
-            input_signature=self._signature(),
-            autograph=False,
-        )
-        return module
-
-    def save(self, folder: Path) -> None:
-        module = self.module()
-        tf.saved_model.save(module, str(folder), signatures=module.serve)
-
-    def _signature(self) -> list[tf.TensorSpec]:
-        case, shape = self.case, self.case.shape
-        cells = shape.layers * shape.dirs
-
-        def spec(first: int | None, last: int, name: str) -> tf.TensorSpec:
-            dims = [first, None, last] if case.time_major else [None, first, last]
-            return tf.TensorSpec(dims, case.dtype, name)
-
-        steps = tf.TensorSpec([None, None], tf.bool, "n")
-        lengths = tf.TensorSpec([None], tf.int32, "n")
-        found = [
-            spec(None, case.input_size, "x"),
-            spec(cells, shape.hidden, "h"),
-            steps if self.masked else lengths,
-        ]
-        if case.mode == "lstm":
-            found.append(spec(cells, case.units, "c"))
-        return found
-
-    def _function(self, module: Any, inputs: Values) -> Callable[..., Outputs]:
-        case = self.case
-        options = {k: v for k, v in case.options.items() if k != "time_major"}
-        projection = options.pop("num_proj")
-        if self.version == 3:
-            options |= {"num_proj": projection, "time_major": case.time_major}
-        op = getattr(
-            tf.raw_ops, ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")[self.version - 1]
-        )
-
-        def params() -> Any:
-            if self.params == "constant":
-                return tf.constant(inputs.params.numpy(), case.dtype)
-            if self.params == "variable":
-                return module.params
-            half = inputs.params.shape[0] // 2
-            return tf.concat([module.params[:half], module.params[half:]], axis=0)
-
-        def serve(x: Any, h: Any, n: Any, c: Any = None) -> Outputs:
-            more = {}
-            if self.version == 3:
-                lengths = tf.reduce_sum(tf.cast(n, tf.int32), 1) if self.masked else n
-                more["sequence_lengths"] = lengths
-            outputs = op(
-                input=x,
-                input_h=h,
-                input_c=tf.zeros([], case.dtype) if c is None else c,
-                params=params(),
-                is_training=self.training,
-                **options,
-                **more,
-            )
-            results = {"y": outputs[0], "last_h": outputs[1]}
-            if case.mode == "lstm":
-                results["last_c"] = outputs[2]
-            return results
-
-        return serve
 
 
 @contextmanager
