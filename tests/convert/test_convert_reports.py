@@ -55,6 +55,30 @@ def test_draw_for_a_model_that_refuses_fractions_makes_floats_0_and_1() -> None:
     assert (first["x"] % 1).all()
 
 
+STATES = {"x": tf.TensorSpec([None, None, 3]), "h": tf.TensorSpec([1, None, 2])}
+
+
+@pytest.mark.parametrize("cells", [1, 6])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_draw_of_lengths_has_those_that_the_model_takes(steps: int, cells: int) -> None:
+    """States have dimensions too, which are no numbers of steps."""
+
+    def takes(values: dict[str, Any]) -> dict[str, Any]:
+        if values["n"].max() > values["x"].shape[steps]:
+            raise ValueError
+        return values
+
+    specs = {
+        "x": tf.TensorSpec([None, None, 3]),
+        "h": tf.TensorSpec([cells, None, 2]),
+        "n": tf.TensorSpec([None], tf.int32),
+    }
+    calls = numbers.draw(specs, {}, takes)
+    assert all(takes(call) for call in calls)
+    if cells == 1:
+        assert max(call["n"].max() for call in calls) > 1
+
+
 @pytest.mark.parametrize(
     ("dtypes", "of_format", "allowed"),
     [

@@ -26,6 +26,8 @@ _LAYOUTS: tuple[Callable[[int, tuple[int, int, int]], tuple[int, ...]], ...] = (
     lambda rank, sizes: (sizes[0],),
 )
 _INTEGERS = 2
+# Integers are up to these of the sizes of sequences and states, the largest one first.
+_PLACES = (0, 1, -1)
 # The tolerance for numbers of 16 bits.
 _NARROW = 2e-2
 
@@ -39,14 +41,20 @@ def draw(
         specs: the inputs by name.
         limits: integers of an input lie below its limit.
         run: the model. The inputs have the first layout with which it runs. If it runs
-            with none, floats are 0 and 1: it may use them as indices.
+            with none, floats are 0 and 1: it may use them as indices. Integers may be
+            the lengths of sequences: they have the largest limit that it takes.
     """
     calls: list[Values] = []
     numbers = range(len(_SIZES))
-    for whole, layout in itertools.product((False, True), _LAYOUTS):
-        calls = [_call(specs, limits, layout, number, whole) for number in numbers]
+    counted = any(spec.dtype.is_integer for spec in specs.values())
+    places = _PLACES if counted else _PLACES[:1]
+    for whole, layout, place in itertools.product((False, True), _LAYOUTS, places):
+        calls = [
+            _call(specs, limits, layout, number, whole, place) for number in numbers
+        ]
         try:
-            run(calls[0])
+            for call in calls:
+                run(call)
         except Exception:
             # The last layout is used even so, and the comparison reports the error.
             continue
@@ -60,6 +68,7 @@ def _call(
     layout: Callable[[int, tuple[int, int, int]], tuple[int, ...]],
     number: int,
     whole: bool,
+    place: int,
 ) -> Values:
     rng = np.random.default_rng(number)
     shapes = {}
@@ -70,13 +79,15 @@ def _call(
                 "check=False (--no-check)"
             )
         shapes[name] = _sized(spec, layout(spec.shape.rank, _SIZES[number]))
-    # Integers may be the lengths of sequences.
-    steps = [
-        min(shape[:2])
+    # The number of steps is one of them.
+    sizes = {
+        size
         for name, shape in shapes.items()
         if specs[name].dtype.is_floating and len(shape) == 3
-    ]
-    limit = 1 + min(steps, default=_INTEGERS)
+        for size in shape[:2]
+    }
+    ordered = sorted(sizes or {_INTEGERS}, reverse=True)
+    limit = 1 + ordered[min(place, len(ordered) - 1)]
     return {
         name: _drawn(rng, specs[name], shapes[name], limits.get(name, limit), whole)
         for name in sorted(specs)
