@@ -18,7 +18,7 @@ from tensorflow.python.framework import op_callbacks
 
 import opwright
 from opwright import OpInputError, OpUnknownError
-from opwright_runtime.search import synonyms, tf_names
+from opwright_runtime.search import described, synonyms, tf_names
 from opwright_runtime.search.documents import documents
 from opwright_runtime.search.words import parts_of
 from support.places import environment
@@ -147,20 +147,45 @@ def test_search_name_comes_first(query: str, first: str) -> None:
     assert found[0].op_class is opwright.op_class(first)
 
 
-def test_search_name_with_successors_puts_the_newest_first() -> None:
+def test_search_name_of_each_op_puts_it_first() -> None:
+    for name, document in documents().items():
+        assert opwright.search(name, 1)[0].name == name
+        assert opwright.search(document.function, 1)[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("query", "versions"),
+    [
+        ("TopK", ["TopK", "TopKV2"]),
+        ("BatchMatMul", ["BatchMatMul", "BatchMatMulV3", "BatchMatMulV2"]),
+        ("batch_mat_mul", ["BatchMatMulV3", "BatchMatMulV2", "BatchMatMul"]),
+        ("topk", ["TopKV2", "TopK"]),
+    ],
+)
+def test_search_other_versions_of_a_name_come_newest_first(
+    query: str, versions: list[str]
+) -> None:
+    found = opwright.search(query, len(versions))
+    assert [one.name for one in found] == versions
+
+
+def test_search_op_with_a_newer_version_names_the_newest() -> None:
+    older, newest = opwright.search("TopK", 2)
+    assert (older.newer, newest.newer) == ("TopKV2", None)
+    assert "opwright.nn.top_k  Newer: TopKV2. " in repr(opwright.search("TopK", 1))
+    assert "Newer" not in repr(opwright.search("TopKV2", 1))
+
+
+def test_search_newer_version_is_newer_and_not_removed() -> None:
     known = documents()
-    for name, document in known.items():
-        found = [one.name for one in opwright.search(name, 6)]
-        assert name in found, name
-        before = [known[other] for other in found[: found.index(name)]]
-        # A version that is named comes first.
-        assert not before or name == document.family, (name, found)
-        for other in before:
-            assert other.family == document.family, (name, found)
-            assert (other.is_removed, -other.version) < (
-                document.is_removed,
-                -document.version,
-            )
+    newer = {name: described(name).newer for name in known}
+    assert newer["FusedBatchNorm"] == newer["FusedBatchNormV2"] == "FusedBatchNormV3"
+    assert newer["BiasAdd"] is None  # BiasAddV1 is the first version, too.
+    for name, by in newer.items():
+        if by is not None:
+            assert known[by].family == known[name].family
+            assert known[by].version > known[name].version
+            assert not known[by].is_removed
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime import errors
 from opwright_runtime.search import tf_names
-from opwright_runtime.search.documents import documents, package
+from opwright_runtime.search.documents import documents, newest_versions, package
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.op import Op
@@ -38,6 +38,8 @@ class Found:
     #: The full name of the function: `opwright.math.cumsum`.
     function: str
     summary: str
+    #: The newest version of the op, if that is newer and not removed.
+    newer: str | None = None
 
     @property
     def op_class(self) -> type[Op]:
@@ -45,8 +47,15 @@ class Found:
         found: type[Op] = package().op_class(self.name)
         return found
 
+    @property
+    def line(self) -> str:
+        """What the op does, and before that the newer version of an op that has one."""
+        if self.newer is None:
+            return self.summary
+        return f"Newer: {self.newer}. {self.summary}".rstrip()
+
     def __str__(self) -> str:
-        return f"{self.name}  {self.function}  {self.summary}"
+        return f"{self.name}  {self.function}  {self.line}"
 
 
 class Results(tuple[Found, ...]):
@@ -60,7 +69,7 @@ class Results(tuple[Found, ...]):
         names = max(len(found.name) for found in self)
         functions = max(len(found.function) for found in self)
         return "\n".join(
-            f"{one.name:<{names}}  {one.function:<{functions}}  {one.summary}".rstrip()
+            f"{one.name:<{names}}  {one.function:<{functions}}  {one.line}".rstrip()
             for one in self
         )
 
@@ -91,7 +100,9 @@ def search(query: str, limit: int = 10) -> Results:
 def described(name: str) -> Found:
     """The op of that name, with the texts that are printed."""
     document = documents()[name]
-    return Found(name, document.function, document.summary)
+    newest = newest_versions().get(document.family, document)
+    newer = newest.name if newest.version > document.version else None
+    return Found(name, document.function, document.summary, newer)
 
 
 class Behind(tuple["type[Op]", ...]):

@@ -100,6 +100,14 @@ def documents() -> Mapping[str, Document]:
     return found
 
 
+@cache
+def newest_versions() -> Mapping[str, Document]:
+    """The newest op of each name without version, without removed ops."""
+    kept = [one for one in documents().values() if not one.is_removed]
+    kept.sort(key=lambda one: one.version)
+    return {one.family: one for one in kept}
+
+
 def _docstring(source: str) -> str:
     found = _DOCSTRING.search(source)
     return found[1] if found else ""

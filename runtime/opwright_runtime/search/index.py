@@ -73,8 +73,18 @@ class Index:
         return list(dict.fromkeys([*exact, *ranked]))[:limit]
 
     def _by_name(self, query: str) -> list[str]:
-        """Ops of exactly that name, in any spelling. Newer versions come first."""
-        return self._named.get(joined(query.rpartition(".")[2]), [])
+        """Ops of exactly that name, in any spelling. Newer versions come first.
+
+        The op that the query names as it is spelled comes before newer versions.
+        """
+        last = query.rpartition(".")[2]
+        versions = self._named.get(joined(last), [])
+        spelled = [
+            name
+            for name in versions
+            if name == last or self._documents[name].function == query
+        ]
+        return list(dict.fromkeys([*spelled, *versions]))
 
     def _scores(self, asked: frozenset[str]) -> dict[str, float]:
         found: dict[str, float] = {}
