@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.problems import Problem
+
+#: The author of a library need not know the notation of shapes.
+_SHAPE_HINT: Final = (
+    "(shape: n m for a matrix, shape: '*x' for an output and an input of one shape,"
+    " shape: '...' if it is unknown; see docs/how-to/libraries.md)"
+)
 
 
 def missing(op: Op, *, in_full: bool) -> Iterator[Problem]:
@@ -22,6 +29,8 @@ def missing(op: Op, *, in_full: bool) -> Iterator[Problem]:
         keys += [] if op.description else ["description"]
         keys += [] if op.example else ["example"]
         keys += _of("shape", [arg.name for arg in op.args() if not arg.shape])
+    elif open_ := _of("shape", [arg.name for arg in op.outputs if not arg.shape]):
+        keys.append(f"{open_[0]} {_SHAPE_HINT}")
     if keys:
         how = "; opdefs/WRITING.md says how" if in_full else ""
         what = f"lacks what is written by hand: {', '.join(keys)}{how}"

@@ -16,6 +16,12 @@ from opwright_codegen import load, registry, written
 from support.places import OPDEFS, ROOT
 from support.workplace import command, command_on_registry, place
 
+#: What `lint` says to write as the shape of an output.
+HINT = (
+    "(shape: n m for a matrix, shape: '*x' for an output and an input of one shape,"
+    " shape: '...' if it is unknown; see docs/how-to/libraries.md)"
+)
+
 BARE = """\
 op: Bare
 group: math
@@ -41,9 +47,36 @@ def test_lint_of_an_opdef_without_prose_warns_and_names_what_lacks(
     assert done.returncode == 0
     assert (
         "warning: opdefs/math/Bare.yaml:1:1: Bare: lacks what is written by hand:"
-        " summary, doc of x, y, size\n"
+        f" summary, doc of x, y, size, shape of y {HINT}\n"
     ) in done.stderr
     assert done.stderr.endswith("opdefs: 1 op, 0 errors, 1 warning\n")
+
+
+@pytest.mark.parametrize("shape", ["n m", "'*x'", "'...'"])
+def test_lint_of_an_output_with_a_shape_of_the_hint_has_no_problems(
+    shape: str, tmp_path: Path
+) -> None:
+    assert f"shape: {shape} " in HINT
+    full = f"""\
+op: Full
+group: math
+summary: Has all that is written by hand.
+
+# ---- Imported facts; by hand below: doc, shape, message, replacement. ----
+inputs:
+  - {{name: x, type: float, shape: {shape}, doc: Numbers.}}
+outputs:
+  - {{name: y, type: float, doc: Others.}}
+"""
+    place(tmp_path / "opdefs", "math", "Full", full)
+    done = command("lint", cwd=tmp_path)
+    assert f": lacks what is written by hand: shape of y {HINT}\n" in done.stderr
+    shaped = full.replace(
+        "type: float, doc: Others", f"type: float, shape: {shape}, doc: Others"
+    )
+    place(tmp_path / "opdefs", "math", "Full", shaped)
+    done = command("lint", cwd=tmp_path)
+    assert done.stderr == "opwright-codegen: opdefs: 1 op, no problems\n"
 
 
 @pytest.mark.slow  # In a process with TensorFlow.
@@ -66,7 +99,8 @@ def test_lint_of_the_opdefs_in_the_libraries_guide_warns_of_the_first(
     before, after = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     place(tmp_path / "opdefs", "audio", "Gain", before)
     done = command("lint", cwd=tmp_path)
-    assert " summary, doc of signal, louder, factor\n" in done.stderr
+    lacks = f" summary, doc of signal, louder, factor, shape of louder {HINT}\n"
+    assert lacks in done.stderr
     place(tmp_path / "opdefs", "audio", "Gain", after)
     done = command("lint", cwd=tmp_path)
     assert done.stderr == "opwright-codegen: opdefs: 1 op, no problems\n"
