@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -284,3 +285,49 @@ def test_tpu_check_command_function_of_a_file_compiles(
 
     assert cli.main([f"{PROGRAMS}:nothing"]) == 2
     assert "has no function 'nothing'" in capsys.readouterr().err
+
+
+TALKATIVE = """\
+import atexit
+import os
+
+import tensorflow as tf
+
+print("imported")
+os.write(1, b"imported\\n")
+os.system("echo imported")
+atexit.register(print, "ended")
+
+
+def doubled(x):
+    print("traced")
+    return x * 2
+"""
+
+
+def test_tpu_check_command_json_of_a_program_that_prints_stands_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    module = "from opwright_runtime.tpu_check.cli import main; raise SystemExit(main())"
+    arguments = ["--input", "x=8", "--chip", "v5e", "--json"]
+    done = run_code(module, f"{tmp_path}/talkative.py:doubled", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["program"] == "doubled"
+    said = done.stderr.split()
+    assert said.count("imported") == 3
+    assert said.count("traced") >= 1 and said.count("ended") == 1
+
+
+def test_tpu_check_command_json_leaves_stdout_to_its_caller(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    program = TALKATIVE.replace('atexit.register(print, "ended")', "")
+    (tmp_path / "chatty.py").write_text(program)
+    assert (
+        cli.main([f"{tmp_path}/chatty.py:doubled", "--input", "x=8,8", "--json"]) == 0
+    )
+    os.write(1, b"after")
+    out = capfd.readouterr().out
+    assert out.endswith("after") and json.loads(out.removesuffix("after"))["compiles"]

@@ -10,10 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opwright_notation.closed_pipe import drop_output
 from opwright_notation.tensorflow_log import hidden_log
 from opwright_runtime._extras import how_to_install
 from opwright_runtime.tpu_check import (
@@ -83,13 +84,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
+        status = _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+        return 1
+    finally:
+        if options.json and arguments is None:
+            # What the program prints when the process ends goes to stderr as well.
+            os.dup2(2, 1)
+    return status
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Checks the program and prints the report; returns the exit status."""
+    try:
         from rich.console import Console
     except ModuleNotFoundError:
         _say(f"needs rich, which is not installed; {how_to_install('tpu')}")
         return 2
     try:
         # A descriptor of its own: hidden_log replaces stderr.
-        with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
+        with (
+            os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal,
+            _stdout_on_stderr() if options.json else nullcontext(),
+        ):
             report = _check(options, Console(file=terminal))
     except OpenShapeError as error:
         _say(f"{error.reason}: give {_options(error)}")
@@ -188,6 +207,21 @@ def _input(text: str) -> _Input:
         hint = f"did you mean {meant[0]}?" if meant else f"one of {', '.join(DTYPES)}"
         raise argparse.ArgumentTypeError(f"{text!r}: no dtype {dtype!r}; {hint}")
     return match["name"], shape, dtype
+
+
+@contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """Sends to stderr what the program and libraries print to stdout."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _options(error: OpenShapeError) -> str:
