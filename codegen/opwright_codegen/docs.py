@@ -136,7 +136,7 @@ def create(op: Op) -> str:
     keywords = [_argument(attr, argument_doc(attr)) for attr in op.keywords]
     made = "Adds the op to `scope`, or runs it when `scope` is eager."
     return _docstring(
-        [made] if op.summary is None else [op.summary, *_said(op), made],
+        [made, *_dtypes(op)] if op.summary is None else [op.summary, *_said(op), made],
         8,
         [
             ("Args", [scope, *_needed(op), *options, *keywords]),
@@ -230,6 +230,17 @@ def _said(op: Op) -> Iterator[str]:
     """The paragraphs about an op that is documented."""
     yield from _paragraphs(op.description)
     yield from filter(None, [" ".join(_facts(op))])
+    yield from _dtypes(op)
+
+
+def _dtypes(op: Op) -> Iterator[str]:
+    """Paragraphs with the limits of attrs that are no arguments.
+
+    Entries of inputs and outputs have the names of such attrs as their dtypes.
+    """
+    for attr, limits in _inferred(op):
+        if op.role(attr) is Role.INFERRED:
+            yield f"`{attr.name}`: {limits}."
 
 
 def _needed(op: Op) -> Iterator[_Entry]:

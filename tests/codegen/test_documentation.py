@@ -6,6 +6,7 @@ do not copy TensorFlow's text.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from functools import cache
 from itertools import chain
@@ -56,6 +57,33 @@ def test_docs_output_with_reserved_name_is_field_or_attribute() -> None:
     for text in (docs.op_class(op), docs.create(op)):
         assert "count: `out_idx`" in text
         assert "count_" not in text
+
+
+@pytest.mark.parametrize("summary", ["Adds up.", None])
+def test_docs_limits_of_inferred_attrs_stand_where_inputs_name_them(
+    summary: str | None,
+) -> None:
+    text = """\
+op: Both
+group: math
+inputs:
+  - {name: x, type: T, count: N}
+outputs:
+  - {name: y, type: T}
+attrs:
+  - {name: N, type: int, minimum: 2}
+  - {name: T, type: type, allowed: [float, double]}
+"""
+    op, problems = load_text(text.encode(), OPDEFS / "math" / "Both.yaml")
+    assert op is not None, problems
+    op = dataclasses.replace(op, summary=summary)
+    texts = [docs.op_class(op), docs.create(op)]
+    if summary is not None:
+        texts += [docs.function(op), docs.raw_op(op, "opwright")]
+    for text in texts:
+        rows = [row.strip() for row in text.splitlines()]
+        assert "`T`: float32 or float64." in rows
+        assert "`N`: at least 2." in rows
 
 
 def test_families_patterns_match_opdefs() -> None:
