@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright import OpError, OpInputError, Scope
+from opwright import OpError, OpInputError, OpOptionError, Scope
 from opwright.dtypes import Cast
 from opwright.linalg import mat_mul
 from opwright.math import AddV2, Cumsum, add_v2, cumsum
@@ -17,19 +17,73 @@ from opwright.nn import Conv2D, TopKV2, conv2d
 X = tf.constant([1.0, 2.0, 3.0])
 
 
-def test_create_option_as_keyword_says_how_to_write_it() -> None:
+@pytest.mark.parametrize(
+    ("keyword", "value", "said"),
+    [
+        (
+            "exclusive",
+            True,
+            "takes options as an object: write Cumsum.create(scope, x, axis, "
+            "Cumsum.Options(exclusive=True)), or cumsum(x, axis, exclusive=True)",
+        ),
+        (
+            "options",
+            Cumsum.Options(),
+            "takes options without a name: write "
+            "Cumsum.create(scope, x, axis, options)",
+        ),
+        (
+            "name",
+            "total",
+            "takes the name in the scope: write Cumsum.create("
+            "Scope.current().with_name('total'), x, axis), or "
+            "cumsum(x, axis, name='total')",
+        ),
+    ],
+)
+def test_create_keyword_of_another_form_says_how_to_write_it(
+    keyword: str, value: object, said: str
+) -> None:
+    create: Any = Cumsum.create
     with pytest.raises(OpInputError) as caught:
-        Cumsum.create(Scope.current(), X, 0, exclusive=True)  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "Cumsum: create takes options as an object: write "
-        "Cumsum.Options(exclusive=True), or cumsum(..., exclusive=True)"
+        create(Scope.current(), X, 0, **{keyword: value})
+    assert str(caught.value) == f"Cumsum: create {said}"
+    assert caught.value.argument == keyword
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [("axes", "axis"), ("exclusiv", r"Cumsum\.Options\(exclusive=\.\.\.\)")],
+)
+def test_create_unknown_keyword_names_those_it_has(keyword: str, meant: str) -> None:
+    create: Any = Cumsum.create
+    message = (
+        rf"^Cumsum: has no argument '{keyword}'; it has scope, x, axis; "
+        rf"Cumsum\.Options has exclusive, reverse; did you mean {meant}\?$"
     )
-    assert caught.value.argument == "exclusive"
+    with pytest.raises(OpInputError, match=message):
+        create(Scope.current(), X, **{keyword: 0})
 
 
-def test_create_unknown_keyword_names_those_it_has() -> None:
-    with pytest.raises(OpInputError, match=r"no argument 'axes'; .* did you mean axis"):
-        Cumsum.create(Scope.current(), X, axes=0)  # type: ignore[call-arg, arg-type]
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (True, "True"),
+        (X, r"float32\[3\]"),
+        (Cumsum.Options, r"the class Cumsum\.Options"),
+        (TopKV2.Options(), r"TopKV2\.Options"),
+    ],
+)
+def test_create_surplus_argument_in_place_of_options_says_what_to_write(
+    given: object, what: str
+) -> None:
+    create: Any = Cumsum.create
+    message = (
+        rf"^Cumsum: options must be Cumsum\.Options, not {what}; write "
+        r"Cumsum\.Options\(exclusive=\.\.\.\), which has exclusive, reverse$"
+    )
+    with pytest.raises(OpOptionError, match=message):
+        create(Scope.current(), X, 0, given)
 
 
 def test_create_surplus_argument_is_counted() -> None:
@@ -92,6 +146,16 @@ def test_options_unknown_field_names_the_close_one() -> None:
     assert str(caught.value) == (
         "Cumsum.Options: has no argument 'exclusiv'; it has exclusive, reverse; "
         "did you mean exclusive?"
+    )
+
+
+def test_options_argument_without_name_names_the_fields() -> None:
+    options: Any = Cumsum.Options
+    with pytest.raises(OpInputError) as caught:
+        options(True)
+    assert str(caught.value) == (
+        "Cumsum.Options: takes its arguments by name, exclusive, reverse; True came "
+        "without one"
     )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from opwright_runtime import errors
 from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._binding.options import OpOptions
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
@@ -103,28 +105,82 @@ def create_arguments(
     if surplus:
         return _surplus(info, positional, named, surplus)
     name, given = next(iter(keywords.items()))
-    if name in {attr.python_name for attr in info.options}:
-        option = f"{name}={errors.repr_short(given)}"
-        function = cls.__module__.rpartition(".")[2]
-        return errors.make(
-            errors.OpInputError,
-            info.name,
-            f"{info.name}: create takes options as an object: write "
-            f"{cls.__name__}.Options({option}), or {function}(..., {option})",
-            argument=name,
-            given=given,
-            allowed=(*positional, *named),
-        )
-    return _unknown_keyword(info, info.name, (*positional, *named), keywords)
+    fields = tuple(attr.python_name for attr in info.options)
+    if name in (*fields, "name") or (name == "options" and fields):
+        return _not_a_keyword(cls, positional, name, given)
+    options = f"{cls.__name__}.Options"
+    return _unknown_keyword(
+        info, info.name, (*positional, *named), keywords, {options: fields}
+    )
+
+
+def _not_a_keyword(
+    cls: type[OpLike], positional: Sequence[str], name: str, given: object
+) -> errors.OpError:
+    """The error for what `create` takes in another way than as a keyword."""
+    info = cls._info()
+    text = f"{name}={errors.repr_short(given)}"
+    function = f", or {cls.__module__.rpartition('.')[2]}"
+    made = list(positional)
+    if name == "name":
+        what = "the name in the scope"
+        made[0] = f"Scope.current().with_name({errors.repr_short(given)})"
+    elif name == "options":
+        what, function = "options without a name", ""
+        made.append("options")
+    else:
+        what = "options as an object"
+        made.append(f"{cls.__name__}.Options({text})")
+    call = f"{function}({', '.join((*positional[1:], text))})" if function else ""
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: create takes {what}: write "
+        f"{cls.__name__}.create({', '.join(made)}){call}",
+        argument=name,
+        given=given,
+        allowed=(*positional, *_dtypes(info)),
+    )
+
+
+def not_options(cls: type[OpLike], given: object) -> errors.OpError:
+    """The error for an argument of `create` in the place of its options."""
+    info = cls._info()
+    options = f"{cls.__name__}.Options"
+    fields = [attr.python_name for attr in info.options]
+    what = errors.repr_short(given)
+    if isinstance(given, type):
+        what = f"the class {given.__qualname__}"
+    elif isinstance(given, OpOptions):
+        what = type(given).__qualname__
+    return errors.make(
+        errors.OpOptionError,
+        info.name,
+        f"{info.name}: options must be {options}, not {what}; "
+        f"write {options}({fields[0]}=...), which has {', '.join(fields)}",
+        argument="options",
+        given=given,
+        allowed=options,
+    )
 
 
 def option_arguments(
-    cls: type[OpLike], keywords: Mapping[str, object]
+    cls: type[OpLike], keywords: Mapping[str, object], surplus: Sequence[object]
 ) -> errors.OpError:
-    """The error for keyword arguments that `Options` does not have."""
+    """The error for arguments that `Options` does not have."""
     info = cls._info()
     fields = tuple(attr.python_name for attr in info.options)
-    return _unknown_keyword(info, f"{info.name}.Options", fields, keywords)
+    callee = f"{info.name}.Options"
+    if keywords:
+        return _unknown_keyword(info, callee, fields, keywords)
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{callee}: takes its arguments by name, {', '.join(fields)}; "
+        f"{errors.repr_short(surplus[0])} came without one",
+        given=surplus,
+        allowed=fields,
+    )
 
 
 def _surplus(
@@ -147,15 +203,25 @@ def _surplus(
 
 
 def _unknown_keyword(
-    info: OpInfo, callee: str, has: Sequence[str], keywords: Mapping[str, object]
+    info: OpInfo,
+    callee: str,
+    has: Sequence[str],
+    keywords: Mapping[str, object],
+    options: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> errors.OpError:
+    """The error for a keyword that neither the callee nor its `options` have."""
     name = next(iter(keywords))
     close = _close(name, has)
+    known = [", ".join(has)]
+    for owner, fields in options.items():
+        if fields:
+            known.append(f"{owner} has {', '.join(fields)}")
+            close = close or [f"{owner}({one}=...)" for one in _close(name, fields)]
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return errors.make(
         errors.OpInputError,
         info.name,
-        f"{callee}: has no argument {name!r}; it has {', '.join(has)}{hint}",
+        f"{callee}: has no argument {name!r}; it has {'; '.join(known)}{hint}",
         argument=name,
         given=keywords[name],
         allowed=tuple(has),

@@ -97,15 +97,9 @@ class OpOptions:
         merged: Self | None = None
         for one in options:
             if type(one) is not cls:
-                raise errors.make(
-                    errors.OpOptionError,
-                    cls._op_name,
-                    f"{cls._op_name}: options must be "
-                    f"{cls.__qualname__}, not {_class_name(one)}",
-                    argument="options",
-                    given=one,
-                    allowed=cls,
-                )
+                from opwright_runtime._binding import misuse
+
+                raise misuse.not_options(cls._op_class, one)
             if merged is None or merged.explicit <= one.explicit:
                 merged = one
             elif one.explicit:
@@ -119,11 +113,13 @@ class OpOptions:
         return cls() if merged is None else merged
 
     @classmethod
-    def _refused(cls, keywords: Mapping[str, object]) -> errors.OpError:
-        """The error for keywords that are not fields."""
+    def _refused(
+        cls, keywords: Mapping[str, object], *surplus: object
+    ) -> errors.OpError:
+        """The error for keywords that are not fields, and for `surplus` arguments."""
         from opwright_runtime._binding import misuse
 
-        return misuse.option_arguments(cls._op_class, keywords)
+        return misuse.option_arguments(cls._op_class, keywords, surplus)
 
     @classmethod
     def _defaults(cls) -> dict[str, object]:
@@ -208,7 +204,3 @@ def _hashable(value: Any) -> Any:
     except TypeError:
         return type(value)
     return value
-
-
-def _class_name(value: object) -> str:
-    return (value if isinstance(value, type) else type(value)).__qualname__
