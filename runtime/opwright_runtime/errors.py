@@ -182,8 +182,18 @@ def repr_short(given: object) -> str:
         return f"({inside},)" if len(given) == 1 else f"({inside})"
     if isinstance(given, tf.__internal__.types.Tensor):
         return describe_tensor(given)
-    text = " ".join(repr(given).split())
+    text = " ".join(_repr(given).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _repr(given: object) -> str:
+    try:
+        return repr(given)
+    except ValueError:
+        # Python prints no integer of thousands of digits.
+        if isinstance(given, int):
+            return f"an int of {given.bit_length()} bits"
+        raise
 
 
 _FEW = 8

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import OpAttrError, OpInputError, OpOptionError, Scope
+from opwright import OpAttrError, OpError, OpInputError, OpOptionError, Scope
 from opwright.array import (
     ConcatV2,
+    Pack,
     Split,
     concat_v2,
     dynamic_stitch,
+    pack,
+    placeholder,
     roll,
     split,
 )
@@ -26,7 +29,7 @@ from opwright.linalg import matrix_band_part
 from opwright.math import AddV2, add_v2, arg_max, logical_and
 from opwright.math import range as range_op
 from opwright.math import sum as sum_op
-from opwright.nn import top_k_v2
+from opwright.nn import LeakyRelu, conv2d, leaky_relu, top_k_v2
 from opwright_runtime._binding import narrowing
 
 INT32 = tf.constant([1])
@@ -319,3 +322,96 @@ def test_python_and_numpy_find_the_same_extremes() -> None:
             fit = ((numbers >= dtype.min) & (numbers <= dtype.max)).all()
             assert (found is None) == fit
             assert (narrowing.unrepresentable(numbers.tolist(), dtype) is None) == fit
+
+
+HUGE = 2**70
+
+
+@WAYS
+@pytest.mark.parametrize("form", ["function", "class"])
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (HUGE, f"not {HUGE}; no dtype of integers holds it, give a float"),
+        (-HUGE, f"not -{HUGE}; no dtype of integers holds it, give a float"),
+        ([1, HUGE], f"{HUGE}]; no dtype of integers holds {HUGE}, give a float"),
+        (
+            np.array([1, HUGE], object),
+            f"object[2]; no dtype of integers holds {HUGE}, give a float",
+        ),
+        (2**20000, "not an int of 20001 bits; no dtype holds it"),
+    ],
+    ids=["scalar", "negative", "list", "objects", "digits"],
+)
+def test_number_beyond_64_bits_that_decides_the_dtype_is_named(
+    x: Any, said: str, way: Callable[..., Any], form: str
+) -> None:
+    def call() -> Any:
+        if form == "class":
+            return AddV2.create(Scope.current(), x, 1)
+        return add_v2(x, 1)
+
+    with pytest.raises(OpInputError) as caught:
+        way(call)
+    assert str(caught.value).startswith("AddV2: x must be a tensor, or a value that")
+    assert said in str(caught.value)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: add_v2(tf.constant(1), HUGE),
+            f"AddV2: y must be int32; {HUGE} does not fit",
+        ),
+        (
+            lambda: add_v2(tf.constant(1), 2**20000),
+            "AddV2: y must be int32; an int of 20001 bits does not fit",
+        ),
+        (
+            lambda: pack([[1.0]], axis=2**20000),
+            "Pack: axis must be an int of 64 bits, not an int of 20001 bits",
+        ),
+        (
+            lambda: Pack.Options(axis=2**20000),
+            "Pack: axis must be an int of 64 bits, not an int of 20001 bits",
+        ),
+        (
+            lambda: conv2d([[[[1.0]]]], [[[[1.0]]]], [1, HUGE, 1, 1], "SAME"),
+            "Conv2D: strides must be a sequence, each element an int of 64 bits, "
+            f"not [1, {HUGE}, 1, 1]",
+        ),
+        (
+            lambda: leaky_relu([1.0], alpha=2**20000),
+            "LeakyRelu: alpha must be a float of 64 bits, not an int of 20001 bits",
+        ),
+        (
+            lambda: LeakyRelu.Options(alpha=2**20000),
+            "LeakyRelu: alpha must be a float of 64 bits, not an int of 20001 bits",
+        ),
+        (
+            lambda: placeholder(tf.float32, shape=[HUGE]),
+            "Placeholder: shape must be a shape: dimensions of 64 bits or None, "
+            f"not [{HUGE}]",
+        ),
+    ],
+    ids=[
+        *("input", "digits", "attr", "option", "list", "float", "float option"),
+        "shape",
+    ],
+)
+def test_number_beyond_64_bits_names_argument_and_what_is_allowed(
+    call: Callable[[], object], said: str, way: Callable[..., Any]
+) -> None:
+    with pytest.raises(OpError) as caught:
+        way(call)
+    assert str(caught.value) == said
+
+
+def test_number_that_uint64_alone_holds_says_how_to_write_it() -> None:
+    said = "int64 does not hold 9223372036854775808, give tf.constant(..., tf.uint64)"
+    with pytest.raises(OpInputError) as caught:
+        add_v2([1, 2**63], 1)
+    assert said in str(caught.value)
+    assert add_v2(tf.constant(2**63, tf.uint64), 1).numpy() == 2**63 + 1

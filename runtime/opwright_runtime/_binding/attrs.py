@@ -107,7 +107,10 @@ def _int(value: Any) -> int:
 def _float(value: Any) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise BadValueError("a float")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise BadValueError("a float of 64 bits") from None
 
 
 def _bool(value: Any) -> bool:
@@ -263,6 +266,8 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     if attr.why_absent is not None:
         return attr.left(value)
     value = whole(attr, value)
+    if element(attr.kind) == "shape":
+        _check_sizes(attr.kind, value)
     if attr.allowed is None and attr.minimum is None:
         return value
     is_list = attr.kind.startswith("list(")
@@ -285,6 +290,14 @@ def checked(attr: AttrInfo, value: Any) -> Any:
         if not is_list and value < attr.minimum:
             raise BadValueError(f"at least {attr.minimum}")
     return value
+
+
+def _check_sizes(kind: str, value: Any) -> None:
+    """Refuses shapes with sizes that protocol buffers do not hold."""
+    for shape in value if kind.startswith("list(") else (value,):
+        for size in () if shape.rank is None else shape.as_list():
+            if size is not None and size >= 2**63:
+                raise BadValueError("a shape: dimensions of 64 bits or None")
 
 
 # Kinds whose equal values are interchangeable. Floats are not: 0.0 equals -0.0.

@@ -18,7 +18,7 @@ from opwright_notation.evaluation import Facts, Tensor, values_used
 from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors, kernels, native
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import matching, shape_functions
+from opwright_runtime._binding import matching, narrowing, shape_functions
 from opwright_runtime._binding.op_info import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
 
@@ -285,7 +285,8 @@ class _FailedCall:
             what = f"the method {value.__name__!r} of a tuple"
             hint = f"; the output is .{field}"
         else:
-            what, hint = errors.repr_short(value), _conversion_error(value)
+            what = errors.repr_short(value)
+            hint = _too_large(value) or _conversion_error(value)
         return self._error(
             errors.OpInputError,
             f"{operand.label} must be a tensor, or a value that makes one, "
@@ -576,6 +577,21 @@ def _field_meant(value: Any) -> str | None:
     field = f"{getattr(value, '__name__', '')}_"
     fields = getattr(getattr(value, "__self__", None), "_fields", ())
     return field if field in fields else None
+
+
+def _too_large(value: Any) -> str:
+    """A hint about the first integer in a value that int64 does not hold, if any."""
+    one = narrowing.unrepresentable(value, tf.int64)
+    if not isinstance(one, int):
+        return ""
+    what = "it" if one is value else errors.repr_short(one)
+    if 0 <= one < 2**64:
+        return f"; int64 does not hold {what}, give tf.constant(..., tf.uint64)"
+    try:
+        float(one)
+    except OverflowError:
+        return f"; no dtype holds {what}"
+    return f"; no dtype of integers holds {what}, give a float"
 
 
 def _conversion_error(value: Any) -> str:
