@@ -26,6 +26,7 @@ from opwright import (
     nn,
     op_class,
 )
+from opwright_runtime._binding import diagnosis
 from opwright_runtime.gencode import Op
 
 FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -531,3 +532,12 @@ def test_refused_axis_of_one_element_is_no_reason():
     # Some kernels take it for a scalar; of others TensorFlow says it.
     with pytest.raises(OpExecutionError, match="ScanOp: axis must be a scalar"):
         math.cumsum([1, 2], [0])
+
+
+def test_explain_kernel_text_that_begins_with_the_op_names_the_op_once() -> None:
+    refused = tf.errors.InvalidArgumentError(None, None, "MatMul: product is too large")
+    found = diagnosis.explain(
+        refused, linalg.MatMul.op_def, (FLOATS, FLOATS), {"transpose_a": False}, None
+    )
+    assert isinstance(found, OpExecutionError)
+    assert str(found).startswith("MatMul: product is too large (given a: ")

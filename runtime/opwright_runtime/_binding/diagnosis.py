@@ -482,6 +482,8 @@ class _FailedCall:
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
         message = message.replace(f" [Op:{self.info.name}]", "").strip()
+        # Some kernels begin their message with the name of the op, which `_error` adds.
+        message = message.removeprefix(f"{self.info.name}: ")
         return self._error(
             errors.OpExecutionError,
             f"{message} (given {given})" if given else message,
