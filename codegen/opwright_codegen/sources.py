@@ -117,8 +117,9 @@ def read_files(names: Iterable[str]) -> Files:
             # may be found twice.
             if other != op_def:
                 problems.append(
-                    f"{op_def.name} is in {where} and in {path}, and not the same:"
-                    " give one version of a library"
+                    f"{op_def.name} is in {where} and in {path}, and not the same: a"
+                    " process can hold one op of a name. Give one version of a library,"
+                    " or rename the op in one of two libraries"
                 )
     if problems or (unread and not found):
         raise SourceError(*unread, *problems)

@@ -6,14 +6,19 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import tensorflow as tf
 
-from opwright_runtime._internals import session_library
+from opwright_runtime._internals import (
+    kernel_registry,
+    op_def_registry,
+    session_library,
+)
 from opwright_runtime.runs_on import is_known
 
 __all__ = ["load_library", "provider", "register_gradients"]
@@ -29,7 +34,8 @@ def load_library(package: str, library: str) -> None:
 
     Raises:
         ImportError: there is no such file, TensorFlow cannot load it, it is linked with
-            another copy of TensorFlow, or there is no such function.
+            another copy of TensorFlow, another library has the kernels of an op of the
+            package, or there is no such function.
     """
     module, is_function, function = library.partition(":")
     if is_function:
@@ -56,6 +62,7 @@ def load_library(package: str, library: str) -> None:
             "--exclude libtensorflow_cc.so.2",
             name=package,
         )
+    before = _kernels_of_known_ops(package)
     try:
         session_library.TF_DeleteLibraryHandle(session_library.TF_LoadLibrary(path))
     except (tf.errors.OpError, RuntimeError) as error:
@@ -64,6 +71,44 @@ def load_library(package: str, library: str) -> None:
             f"{getattr(error, 'message', error)}; build it against this TensorFlow",
             name=package,
         ) from error
+    _refuse_second_kernels(package, path, before)
+
+
+def _kernels_of_known_ops(package: str) -> dict[str, Counter[bytes]]:
+    """By op of a package that is registered already, its kernels."""
+    table = sys.modules.get(f"{package}._table")
+    return {
+        name: _kernels(name)
+        for name in (() if table is None else table.OPS)
+        if op_def_registry.get(name) is not None
+    }
+
+
+def _refuse_second_kernels(
+    package: str, path: str, before: Mapping[str, Counter[bytes]]
+) -> None:
+    """Refuses a library with kernels that another library has registered.
+
+    TensorFlow takes such a library without an error. It then runs neither kernel.
+    """
+    for name, known in before.items():
+        added = _kernels(name) - known
+        if any(kernel in known for kernel in added):
+            own = Path(path).resolve()
+            others = [str(one) for one in _libraries_with(name) if one != own]
+            raise ImportError(
+                f"{package} loads {path}, which registers the op {name}. So does "
+                f"{' and '.join(others) or 'TensorFlow'}. A process can hold one op "
+                "of a name: import one of the packages, or rename the op in one of "
+                "the libraries",
+                name=package,
+            )
+
+
+def _kernels(op_name: str) -> Counter[bytes]:
+    """The registered kernels of an op. Equal texts are kernels for the same calls."""
+    found = kernel_registry.get_registered_kernels_for_op(op_name).kernel
+    return Counter(row.SerializeToString(deterministic=True) for row in found)
 
 
 def register_gradients(package: str, module: str) -> None:
@@ -79,10 +124,21 @@ def provider(op_name: str) -> str:
     """The library that has an op's kernels: "TensorFlow", or the name of a file."""
     if is_known(op_name) or op_name.startswith("_"):
         return "TensorFlow"
+    found = [path.name for path in _libraries_with(op_name)]
+    return " or ".join(found) or "TensorFlow"
+
+
+def several(op_name: str) -> list[str]:
+    """The files of the libraries that have an op, if there are several."""
+    found = [str(path) for path in _libraries_with(op_name)]
+    return found if len(found) > 1 else []
+
+
+def _libraries_with(op_name: str) -> Iterator[Path]:
+    """Shared libraries in this process that register an op."""
     # A registration contains the name of its op as a text that ends with a zero byte.
     text = op_name.encode() + b"\0"
-    found = [path.name for path in _libraries() if _has(path, text)]
-    return " or ".join(found) or "TensorFlow"
+    return (path for path in _libraries() if _has(path, text))
 
 
 def _libraries() -> Iterator[Path]:

@@ -120,6 +120,7 @@ def test_import_of_two_versions_is_refused(versions: Versions, tmp_path: Path) -
         "import", *both, "--opdefs", "opdefs", cwd=tmp_path, status=2
     )
     assert f"Retyped is in {old} and in {new}, and not the same" in done.stderr
+    assert "or rename the op in one of two libraries" in done.stderr
     assert not (tmp_path / "opdefs").exists()
 
 
@@ -342,3 +343,56 @@ def test_schema_matches_registry(odd_ops: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "runtime"), str(HERE / "expected")])
     done = run_code(code, odd_ops, cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
+
+
+#: Uses packages of two libraries that have ops of the same names.
+BOTH = """
+import sys
+
+import one
+import three
+from opwright_runtime.api import OpChangedError, OpKernelError
+
+try:
+    import two
+except ImportError as error:
+    print(error)
+try:
+    one.mine.same([1.5])
+except OpKernelError as error:
+    print(error)
+try:
+    three.op_class("Retyped").op_def
+except OpChangedError as error:
+    print(error)
+"""
+
+
+def test_packages_of_two_libraries_with_one_op_name_both_libraries(
+    versions: Versions, tmp_path: Path
+) -> None:
+    old, new = versions
+    packages = {"one": (old, True), "two": (new, True), "three": (new, False)}
+    for package, (library, is_loaded) in packages.items():
+        opdefs = tmp_path / package
+        opdefs.mkdir()
+        import_library(library, opdefs)
+        where = ("--opdefs", "opdefs", "--output", "../src", "--package", package)
+        path = os.path.relpath(library, tmp_path / "src" / package)
+        load = ("--load", path) if is_loaded else ()
+        done = command("generate", *where, *load, cwd=opdefs)
+        assert done.returncode == 0, done.stderr
+    path = os.pathsep.join([str(ROOT / "runtime"), "src"])
+    done = run_code(BOTH, cwd=tmp_path, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    imported, called, changed = done.stdout.splitlines()
+    assert imported.startswith(f"two loads {new}, which registers the op ")
+    assert imported.endswith(
+        f". So does {old}. A process can hold one op of a name: import one of the "
+        "packages, or rename the op in one of the libraries"
+    )
+    assert called == (
+        f"Same: several libraries have its kernel: {old}, {new}; load one of them, "
+        "or rename the op in one"
+    )
+    assert f" {old} and {new} register Retyped, and the first one loaded" in changed

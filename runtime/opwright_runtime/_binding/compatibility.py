@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from opwright_runtime import errors
+from opwright_runtime import errors, libraries
 from opwright_runtime._internals import op_def_registry
 
 
@@ -51,14 +51,20 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
     if not differences:
         return
     package = _package(module)
+    both = ""
+    if found := libraries.several(op_name):
+        both = (
+            f" {' and '.join(found)} register {op_name}, and the first one loaded "
+            "defines it: load one of them, or rename the op in one."
+        )
     raise errors.make(
         errors.OpChangedError,
         op_name,
         f"{op_name}: {module} was generated for another {op_name} than the loaded"
-        f" library has: {'; '.join(differences)}. If you changed the opdef, build the"
-        f" library again. Otherwise load the library that {package} was generated for,"
-        f" or generate {package} again: `opwright-codegen import --library` with the"
-        " loaded library, then `opwright-codegen generate`",
+        f" library has: {'; '.join(differences)}.{both} If you changed the opdef, build"
+        f" the library again. Otherwise load the library that {package} was generated"
+        f" for, or generate {package} again: `opwright-codegen import --library` with"
+        " the loaded library, then `opwright-codegen generate`",
     )
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from opwright_notation.evaluation import Facts, Tensor, values_used
 from opwright_notation.sizes import MisfitError
-from opwright_runtime import errors, kernels, native
+from opwright_runtime import errors, kernels, libraries, native
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import matching, narrowing, shape_functions
 from opwright_runtime._binding.op_info import ArgInfo, Deprecation, OpInfo
@@ -370,6 +370,15 @@ class _FailedCall:
         return None
 
     def kernel(self) -> errors.OpError | None:
+        if "Multiple OpKernel registrations" in str(self.error):
+            found = libraries.several(self.info.name)
+            return self._error(
+                errors.OpKernelError,
+                f"several libraries have its kernel: {', '.join(found)}; load one of "
+                "them, or rename the op in one",
+                given=found,
+                allowed="one library",
+            )
         if not re.search(
             r"Could not find device for node|No OpKernel was registered"
             r"|registered kernels|No registered",
