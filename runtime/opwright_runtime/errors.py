@@ -182,6 +182,8 @@ def repr_short(given: object) -> str:
         return f"({inside},)" if len(given) == 1 else f"({inside})"
     if isinstance(given, tf.__internal__.types.Tensor):
         return describe_tensor(given)
+    if isinstance(given, (tf.RaggedTensor, tf.SparseTensor)):
+        return f"a {type(given).__name__} of {given.dtype.name}"
     text = " ".join(_repr(given).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 

@@ -247,6 +247,31 @@ def test_enqueue_of_ids_that_are_no_integers_is_refused(dtype: tf.DType) -> None
     assert made.look_up(tf.constant([1, 2])).shape == [2, 4]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "remedy"),
+    [
+        (tf.float32, "cast the ids with tf.cast"),
+        (tf.string, "map the texts to ids, such as with keras.layers.StringLookup"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["RaggedTensor", "SparseTensor"])
+def test_enqueue_of_several_ids_that_are_no_integers_names_kind_and_dtype(
+    kind: str, dtype: tf.DType, remedy: str
+) -> None:
+    made = Made()
+    ids: Any = tf.ragged.constant([[1], [2]], tf.int64)
+    values = tf.strings.as_string(ids.values)
+    if dtype != tf.string:
+        values = tf.cast(ids.values, dtype)
+    ids = ids.with_values(values)
+    if kind == "SparseTensor":
+        ids = ids.to_sparse()
+    with pytest.raises(opwright.OpInputError) as caught:
+        made.look_up(ids)
+    said = f", the rows of the table, not a {kind} of {dtype.name}: {remedy}"
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.int16, tf.uint32, tf.int64])
 def test_enqueue_of_every_integer_that_fits_finds_the_rows(dtype: tf.DType) -> None:
     made = Made()

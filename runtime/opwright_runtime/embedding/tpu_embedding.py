@@ -337,6 +337,8 @@ def _check_ids(where: str, ids: Any) -> None:
                 "cast the ids with tf.cast, or create the keras.Input with "
                 "dtype='int64'"
             )
+        elif ids.dtype == tf.string:
+            remedy = "map the texts to ids, such as with keras.layers.StringLookup"
     else:
         return
     raise bad_argument(
