@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,27 @@ def test_check_tpu_sizes_that_inputs_limit_compile() -> None:
         return tf.boolean_mask(x, x > 0), tf.where(x)
 
     assert check_tpu(positive, tf.TensorSpec([8]), chips=ONE).compiles
+
+
+def test_check_tpu_two_sizes_of_values_in_a_tensor_name_the_op_to_pad() -> None:
+    def products(x: tf.Tensor) -> tf.Tensor:
+        rows = tf.boolean_mask(x, x[:, 0] > 0)
+        return rows @ tf.transpose(rows)
+
+    (found,) = check_tpu(products, FLOAT, chips=ONE).compilations
+    assert found.error is not None and "bounded" in found.error
+    said = found.error.splitlines()[-1]
+    assert re.search(r"come from Where \(.*test_check\.py:\d+\): pad to a fixed", said)
+
+
+def test_check_tpu_input_of_a_signature_with_a_default_is_missing() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, None], name="x")])
+    def doubled(x: Any = None) -> tf.Tensor:
+        return x * 2
+
+    with pytest.raises(TpuCheckError, match=r"^doubled: missing 'x'; its inputs"):
+        check_tpu(doubled, chips=ONE)
+    assert check_tpu(doubled, FLOAT, chips=ONE).compiles
 
 
 def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,10 +99,10 @@ def check_tpu(
     if not isinstance(lowered, bytes):
         return replace(report, blockers=lowered)
     compilations = compiler.compile_each(lowered, chips, timeout, say)
-    ops = lowering.op_types(traced)
+    ops, sizes = lowering.op_types(traced), lowering.sized_by_values(traced)
     return replace(
         report,
-        compilations=tuple(_describe_failure(one, ops) for one in compilations),
+        compilations=tuple(_describe_failure(one, ops, sizes) for one in compilations),
     )
 
 
@@ -134,8 +135,18 @@ def _trace(
     return lowering.from_keras_model(program, specs, mode)
 
 
-def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilation:
-    """Adds to an error the ops whose own example does not compile for the chip."""
+#: What libtpu says of sizes that it does not support. It may die of others.
+_SIZES = re.compile(r"bounded|dynamic|compiler died", re.IGNORECASE)
+
+
+def _describe_failure(
+    compilation: Compilation, ops: Sequence[str], sizes: Sequence[str]
+) -> Compilation:
+    """Adds to an error the ops that may be its cause, and what to write instead.
+
+    These are the ops whose own example does not compile for the chip, and those that
+    make `sizes` which values decide.
+    """
     if compilation.error is None:
         return compilation
     chip = compilation.chip
@@ -146,6 +157,13 @@ def _describe_failure(compilation: Compilation, ops: Sequence[str]) -> Compilati
         for op, row in rows.items()
         if row["XLA"] is None and row[chip] is not None
     ]
-    if not by_themselves:
-        return compilation
-    return replace(compilation, error="".join([compilation.error, *by_themselves]))
+    hint = ""
+    if sizes and _SIZES.search(compilation.error):
+        hint = (
+            "\nlibtpu takes sizes that values decide in some ops, and one of them in a "
+            f"tensor. Here they come from {', '.join(sizes)}: pad to a fixed size "
+            "there, with a mask"
+        )
+    return replace(
+        compilation, error="".join([compilation.error, *by_themselves, hint])
+    )

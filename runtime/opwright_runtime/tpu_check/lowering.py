@@ -19,12 +19,18 @@ from opwright_runtime.tpu_check import inputs
 from opwright_runtime.tpu_check.findings import (
     Argument,
     Blocker,
+    MissingInputError,
     TpuCheckError,
     example_sizes,
 )
 
 # Dtypes that XLA does not have.
 _FOREIGN = (tf.string, tf.variant, tf.resource)
+
+# XLA limits the sizes of their results by sizes of inputs. Values decide the sizes.
+_SIZED_BY_VALUES = frozenset(
+    {"DynamicPartition", "Unique", "UniqueV2", "Where", "XlaSetDynamicDimensionSize"}
+)
 
 # The forms in which messages of TensorFlow's compiler name a node.
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
@@ -83,6 +89,10 @@ def from_function(
         text = f"{name} cannot be traced: {error}"
         raise TpuCheckError(f"{text}\n{hint}" if hint else text) from error
     specs = tuple(exact.flat_inputs)
+    passed = [_name(tensor) for tensor in _passed(concrete)]
+    if len(passed) > len(specs):
+        # An input_signature has inputs that have defaults, and were not given.
+        raise MissingInputError(name, passed[len(specs) :], ", ".join(passed))
     traced = _traced(name, concrete, specs, has_sources=True)
     return replace(traced, training=mode.get("training"))
 
@@ -187,6 +197,16 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
 def op_types(traced: Traced) -> tuple[str, ...]:
     """The distinct OP_NAMEs in a function and in the functions that it calls."""
     found = (op.type for op in _operations(traced.function.graph, set()))
+    return tuple(dict.fromkeys(found))
+
+
+def sized_by_values(traced: Traced) -> tuple[str, ...]:
+    """The ops that make sizes which values decide, each with its place."""
+    found = []
+    for op in _operations(traced.function.graph, set()):
+        if op.type in _SIZED_BY_VALUES:
+            where, _ = _source(op) if traced.has_sources else (None, None)
+            found.append(f"{op.type} ({where or op.name})")
     return tuple(dict.fromkeys(found))
 
 
